@@ -1,0 +1,3 @@
+"""whet sharpens language and vision-language models with reinforcement learning."""
+
+__version__ = "0.1.0"

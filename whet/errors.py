@@ -1,0 +1,10 @@
+"""The one error a user causes and a user can mend.
+
+Anything that is wrong with what the user gave us (a key, a file, a row, a function) raises `UserError` with a
+message that names the thing and says what to do. The command line prints it without a traceback and exits with 2.
+Everything else is a bug of ours and keeps its traceback.
+"""
+
+
+class UserError(Exception):
+    """Bad input: the message names the key, file or row and says how to fix it."""
