@@ -1,0 +1,87 @@
+"""`worker.actor.*`, `worker.critic.*`, `worker.ref.*`: the models and how they are updated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from whet.config.keys import key, section
+from whet.config.model import ModelConfig
+from whet.config.optim import OptimConfig
+from whet.config.sharding import FSDPConfig, OffloadConfig
+
+AVG_MODES = (
+    "token",
+    "seq",
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-sum-norm",
+)
+LOSS_TYPES = ("default", "gspo", "gspo_token", "cispo", "sapo")
+
+
+@dataclass
+class ActorConfig:
+    """The policy: mini-batches, the loss, and how they fit in memory."""
+
+    strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
+    global_batch_size: int = key(256, "prompts per update; their n samples all belong to it", least=1)
+    micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
+    micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for log-probs", least=1)
+    micro_batch_tokens: int | None = key(
+        None, "tokens per packed micro-batch; null = micro_batch_size x (prompt + response length)", least=1
+    )
+    share_prefix: bool = key(True, "pack a prompt once for all its samples")
+    recompute_old_log_probs: bool | None = key(
+        None, "compute old log-probs in a pass of their own; null = only when the sampler's are not the same numbers"
+    )
+    max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)
+    clip_ratio_low: float = key(0.2, "ratios are clipped below at 1 - this", least=0, below=1)
+    clip_ratio_high: float = key(0.3, "ratios are clipped above at 1 + this", least=0)
+    clip_ratio_dual: float = key(3.0, "dual clip: bound on the ratio where the advantage is negative", above=1)
+    loss_avg_mode: str = key(
+        "token", "how token losses are averaged: token = token-mean, seq = seq-mean-token-mean", choices=AVG_MODES
+    )
+    loss_type: str = key("default", "the policy loss; default is PPO's clipped loss", choices=LOSS_TYPES)
+    ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
+    padding_free: bool = key(True, "pack samples instead of padding them")
+    dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
+    ulysses_size: int = key(1, "devices that share a sequence", least=1)
+    use_torch_compile: bool = key(False, "compile the model's forward pass")
+    tau_positive: float = key(1.0, "sapo's temperature where the advantage is positive", above=0)
+    tau_negative: float = key(1.05, "sapo's temperature where the advantage is negative", above=0)
+    model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model is trained"))
+    optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
+    fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
+    offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))
+
+
+@dataclass
+class CriticConfig:
+    """The value model of PPO."""
+
+    strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
+    global_batch_size: int = key(256, "prompts per update of the critic", least=1)
+    micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
+    micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for values", least=1)
+    max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)
+    cliprange_value: float = key(0.5, "how far a value may move from the old one", above=0)
+    loss_avg_mode: str = key("token", "how token losses are averaged", choices=AVG_MODES)
+    ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
+    padding_free: bool = key(False, "pack samples instead of padding them")
+    dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
+    ulysses_size: int = key(1, "devices that share a sequence", least=1)
+    model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model gives values"))
+    optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
+    fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
+    offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))
+
+
+@dataclass
+class RefConfig:
+    """The frozen model that KL is measured against."""
+
+    strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
+    fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
+    offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))

@@ -1,0 +1,33 @@
+"""`algorithm.*`: the advantage, the KL penalty, and which groups of samples count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whet.config.keys import key
+
+ADV_ESTIMATORS = ("grpo", "rloo", "gae", "grpo_passk", "reinforce_plus_plus", "remax")
+KL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full", "k1", "k2", "k3")
+
+
+@dataclass
+class AlgorithmConfig:
+    """How rewards become advantages and how far the policy may drift from the reference."""
+
+    gamma: float = key(1.0, "discount factor of GAE", least=0, most=1)
+    lam: float = key(1.0, "lambda of GAE", least=0, most=1)
+    adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS)
+    norm_adv_by_std: bool = key(True, "GRPO divides by the group's standard deviation; false leaves it out (Dr. GRPO)")
+    disable_kl: bool = key(False, "no KL term at all, and no reference model")
+    use_kl_loss: bool = key(False, "KL is a term of the loss; false subtracts it from the reward")
+    kl_penalty: str = key("kl", "KL estimator: kl = k1, mse = k2, low_var_kl = k3", choices=KL_PENALTIES)
+    kl_coef: float = key(1e-3, "weight of the KL term", least=0)
+    kl_type: str = key("fixed", "whether kl_coef stays or follows kl_target", choices=("fixed", "adaptive"))
+    kl_horizon: float = key(10000.0, "samples over which the adaptive kl_coef moves", above=0)
+    kl_target: float = key(0.1, "KL that the adaptive kl_coef aims at", above=0)
+    online_filtering: bool = key(
+        False, "sample until enough groups have a mean score between filter_low and filter_high"
+    )
+    filter_key: str = key("overall", "score that online filtering looks at")
+    filter_low: float = key(0.01, "groups with a mean score at or below this are dropped")
+    filter_high: float = key(0.99, "groups with a mean score at or above this are dropped")

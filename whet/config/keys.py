@@ -1,0 +1,137 @@
+"""What a config key is: its type, default, one line of help, and the values it may take.
+
+The dataclasses of this room declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
+`sections_of` read them back as dotted names. Nothing else in the room looks into the dataclasses.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Literal
+
+Number = int | float
+Kind = Literal["int", "float", "bool", "str", "list", "pair", "dict"]
+
+KINDS: dict[Any, Kind] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "str",
+    list[str]: "list",
+    tuple[float, float]: "pair",
+    dict[str, Any]: "dict",
+}
+KIND_WORDS: dict[Kind, str] = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list such as [a, b]",
+    "pair": "two numbers such as [0.9, 0.999]",
+    "dict": "a mapping such as {name: value}",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting, as the loader, the checks and the reference page see it."""
+
+    name: str  # dotted: "data.max_prompt_length"
+    kind: Kind
+    optional: bool  # null is a value
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    least: Number | None = None
+    most: Number | None = None
+    above: Number | None = None
+    below: Number | None = None
+    also: tuple[Number, ...] = ()  # values outside the bounds that have a meaning of their own, such as -1
+
+    @property
+    def type_name(self) -> str:
+        """The type as a reader of the reference writes it."""
+        word = {"list": "list[str]", "pair": "[float, float]"}.get(self.kind, self.kind)
+        return f"{word} or null" if self.optional else word
+
+    @property
+    def expected(self) -> str:
+        """The type in words, for error messages."""
+        return KIND_WORDS[self.kind] + (" or null" if self.optional else "")
+
+
+def about(
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    least: Number | None = None,
+    most: Number | None = None,
+    above: Number | None = None,
+    below: Number | None = None,
+    also: tuple[Number, ...] = (),
+) -> dict[str, Any]:
+    """The metadata that makes a dataclass field a config key."""
+    limits = {"choices": choices, "least": least, "most": most, "above": above, "below": below, "also": also}
+    return {"help": help, **limits}
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    least: Number | None = None,
+    most: Number | None = None,
+    above: Number | None = None,
+    below: Number | None = None,
+    also: tuple[Number, ...] = (),
+) -> Any:
+    """Declare a config key with an immutable default."""
+    limits = about(help, choices=choices, least=least, most=most, above=above, below=below, also=also)
+    return field(default=default, metadata=limits)
+
+
+def section(help: str) -> dict[str, Any]:
+    """The metadata that makes a dataclass field a branch of the config tree."""
+    return {"section": help}
+
+
+def key_of(name: str, declared: Field, hint: Any) -> Key:
+    """The `Key` that a dataclass field declares."""
+    parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
+    optional = isinstance(hint, types.UnionType)
+    default = declared.default if declared.default is not MISSING else declared.default_factory()  # type: ignore[misc]
+    return Key(name, KINDS[parts[0] if optional else hint], optional, default, **declared.metadata)
+
+
+def walk(cls: type, prefix: str = "") -> Iterator[tuple[str, Key | Field]]:
+    """Every section (as its field) and every key below a dataclass, in the order they are written."""
+    hints = typing.get_type_hints(cls)
+    for declared in fields(cls):
+        name = f"{prefix}{declared.name}"
+        if "section" in declared.metadata:
+            yield name, declared
+            yield from walk(hints[declared.name], f"{name}.")
+        elif "help" in declared.metadata:
+            yield name, key_of(name, declared, hints[declared.name])
+
+
+@functools.cache
+def keys_of(cls: type) -> dict[str, Key]:
+    """Every key below a dataclass by its dotted name."""
+    return {name: found for name, found in walk(cls) if isinstance(found, Key)}
+
+
+@functools.cache
+def sections_of(cls: type) -> dict[str, str]:
+    """Every section below a dataclass, with its line of help."""
+    return {name: found.metadata["section"] for name, found in walk(cls) if isinstance(found, Field)}
+
+
+def get(config: Any, name: str) -> Any:
+    """The value of a dotted key."""
+    return functools.reduce(getattr, name.split("."), config)

@@ -1,0 +1,80 @@
+"""From arguments to a `Config`: defaults < `config=FILE` < `key=value`, every error named before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.keys import get
+from whet.config.schema import Config, all_keys
+from whet.config.sources import Layer, read_arguments, read_file, split_argument
+from whet.config.values import Given, read_value
+from whet.errors import UserError
+
+
+def load_config(argv: list[str], default_file: Path | None = None) -> Config:
+    """The config that `["config=FILE", "key=value", ...]` spell; without `config=`, `default_file` is read."""
+    files = [split_argument(argument)[1] for argument in argv if argument.startswith("config=")]
+    if len(files) > 1:
+        raise UserError(f"config= is given {len(files)} times ({', '.join(files)}); keep one")
+    source = Path(files[0]).expanduser() if files else default_file
+    layers = [read_file(source)] if source is not None else []
+    layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
+    config = _typed(_merged(layers), layers)
+    config.source = source.absolute() if source is not None else None
+    return config
+
+
+def _merged(layers: list[Layer]) -> DictConfig:
+    trees = [OmegaConf.create(_nested({name: given.value for name, given in layer.items()})) for layer in layers]
+    merged = OmegaConf.merge(OmegaConf.create(Config().to_dict()), *trees)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *above, leaf = name.split(".")
+        branch = tree
+        for part in above:
+            branch = branch.setdefault(part, {})
+        branch[leaf] = value
+    return tree
+
+
+def _typed(merged: DictConfig, layers: list[Layer]) -> Config:
+    config = Config()
+    for name, key in all_keys().items():
+        given = _given_for(name, layers)
+        if given is not None:
+            _set(config, name, read_value(key, Given(given.name, _resolved(merged, name, given), given.place)))
+    return config
+
+
+def _given_for(name: str, layers: list[Layer]) -> Given | None:
+    """Where the user set a key, or something below it; the last source wins."""
+    for layer in reversed(layers):
+        if name in layer:
+            return layer[name]
+        below = next((given for target, given in layer.items() if target.startswith(f"{name}.")), None)
+        if below is not None:
+            return Given(name, below.value, below.place)
+    return None
+
+
+def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
+    """The value of one key with its `${...}` replaced."""
+    try:
+        value = OmegaConf.select(merged, name)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except OmegaConfBaseException as error:
+        raise given.error(f"cannot be resolved: {str(error).splitlines()[0]}") from error
+
+
+def _set(config: Config, name: str, value: Any) -> None:
+    above, _, leaf = name.rpartition(".")
+    setattr(get(config, above), leaf, value)

@@ -1,0 +1,33 @@
+"""`worker.*.model.*`: which model is trained and how it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.config.keys import about, key, section
+
+
+@dataclass
+class LoraConfig:
+    """Low-rank adapters."""
+
+    rank: int = key(0, "rank of the adapters; 0 trains all weights", least=0)
+    alpha: int = key(64, "scale of the adapters: alpha / rank", least=1)
+    target_modules: str = key("all-linear", "modules that get an adapter: all-linear, names or a regular expression")
+    exclude_modules: str | None = key(None, "regular expression of modules that get none")
+
+
+@dataclass
+class ModelConfig:
+    """A Hugging Face model folder and how to open it."""
+
+    model_path: str | None = key(None, "model folder, hub id, or a built-in name such as whet/quickstart")
+    tokenizer_path: str | None = key(None, "tokenizer folder or hub id; null = model_path")
+    override_config: dict[str, Any] = field(
+        default_factory=dict, metadata=about("values that replace those of the model's own config.json")
+    )
+    enable_gradient_checkpointing: bool = key(True, "recompute activations in the backward pass to save memory")
+    trust_remote_code: bool = key(False, "run Python code that comes with the model")
+    freeze_vision_tower: bool = key(False, "do not train the vision encoder")
+    lora: LoraConfig = field(default_factory=LoraConfig, metadata=section("low-rank adapters"))

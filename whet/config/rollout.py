@@ -1,0 +1,40 @@
+"""`worker.rollout.*`: the engine that samples responses, and how it samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.config.keys import about, key
+from whet.config.sharding import DTYPES
+
+ENGINES = ("native", "hf", "vllm", "sglang")
+
+
+@dataclass
+class RolloutConfig:
+    """Sampling parameters and the engine's limits."""
+
+    name: str = key("native", "engine: native shares the learner's weights, hf is plain generate", choices=ENGINES)
+    n: int = key(1, "samples per prompt", least=1)
+    temperature: float = key(1.0, "sampling temperature; 0 is greedy", least=0)
+    top_p: float = key(1.0, "sample from the most likely tokens whose probabilities sum to this", above=0, most=1)
+    top_k: int = key(-1, "sample from this many most likely tokens; -1 = all", least=1, also=(-1,))
+    min_p: float = key(0.0, "leave out tokens less likely than this share of the most likely one", least=0, most=1)
+    stop: list[str] = field(default_factory=list, metadata=about("texts that end a response"))
+    seed: int = key(1, "seed of sampling", least=0)
+    ignore_eos: bool = key(False, "keep sampling past the end-of-sequence token")
+    limit_images: int = key(0, "most images in a prompt; 0 = no limit", least=0)
+    max_num_seqs: int = key(64, "samples decoded at once", least=1)
+    max_num_batched_tokens: int = key(8192, "prompt tokens read in one pass", least=1)
+    max_model_len: int | None = key(None, "longest sequence; null = prompt + response length", least=1)
+    dtype: str = key("bf16", "dtype of engines with weights of their own; native has the learner's", choices=DTYPES)
+    gpu_memory_utilization: float = key(0.6, "share of a GPU's memory that the engine may use", above=0, most=1)
+    enforce_eager: bool = key(False, "decode without CUDA graphs")
+    enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
+    tensor_parallel_size: int = key(1, "devices that share one copy of the model", least=1)
+    disable_log_stats: bool = key(True, "no statistics from the engine")
+    disable_tqdm: bool = key(False, "no progress bar while sampling")
+    val_override_config: dict[str, Any] = field(
+        default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
+    )

@@ -1,0 +1,86 @@
+"""The config tree: `data`, `algorithm`, `worker`, `trainer`.
+
+The names and meanings are EasyR1's; what is ours besides is marked by nothing but its help. Plain dataclasses all the
+way down: `config.worker.actor.optim.lr` is a float.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from whet.config.actor import ActorConfig, CriticConfig, RefConfig
+from whet.config.algorithm import AlgorithmConfig
+from whet.config.data import DataConfig
+from whet.config.keys import Key, key, keys_of, section, sections_of
+from whet.config.reward import RewardConfig
+from whet.config.rollout import RolloutConfig
+from whet.config.trainer import TrainerConfig
+
+
+@dataclass
+class WorkerConfig:
+    """The parts that do the work of a step."""
+
+    hybrid_engine: bool = key(True, "actor and rollout share their devices")
+    actor: ActorConfig = field(default_factory=ActorConfig, metadata=section("the policy that is trained"))
+    critic: CriticConfig = field(default_factory=CriticConfig, metadata=section("the value model of PPO"))
+    ref: RefConfig = field(default_factory=RefConfig, metadata=section("the frozen model that KL is measured against"))
+    reward: RewardConfig = field(default_factory=RewardConfig, metadata=section("the function that scores samples"))
+    rollout: RolloutConfig = field(default_factory=RolloutConfig, metadata=section("the engine that samples responses"))
+
+
+@dataclass
+class Config:
+    """Everything a run can be told."""
+
+    data: DataConfig = field(default_factory=DataConfig, metadata=section("which prompts, and in what batches"))
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig, metadata=section("advantage and KL"))
+    worker: WorkerConfig = field(default_factory=WorkerConfig, metadata=section("the parts that do the work of a step"))
+    trainer: TrainerConfig = field(
+        default_factory=TrainerConfig, metadata=section("how long, what to log, when to validate and save")
+    )
+    source: Path | None = field(default=None, compare=False)  # the file it was read from, for relative paths
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tree as plain dictionaries, lists and scalars."""
+        tree = asdict(self)
+        del tree["source"]
+        return _without_tuples(tree)
+
+    def to_yaml(self) -> str:
+        """A complete config file that `load_config` reads back to an equal config."""
+        return OmegaConf.to_yaml(OmegaConf.create(_escaped(self.to_dict())))
+
+
+def all_keys() -> dict[str, Key]:
+    """Every key by its dotted name, in the order of the reference."""
+    return keys_of(Config)
+
+
+def all_sections() -> dict[str, str]:
+    """Every section by its dotted name, with its line of help."""
+    return sections_of(Config)
+
+
+def _without_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_tuples(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_tuples(item) for item in value]
+    return value
+
+
+def _escaped(value: Any) -> Any:
+    """The value with every `${` written so that OmegaConf does not read it as an interpolation."""
+    if isinstance(value, dict):
+        return {name: _escaped(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)
+    return value

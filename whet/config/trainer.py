@@ -1,0 +1,42 @@
+"""`trainer.*`: how long a run lasts, what it logs, when it validates and saves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from whet.config.keys import about, key
+
+LOGGERS = ("console", "file", "mlflow", "swanlab", "tensorboard", "wandb")
+
+
+@dataclass
+class TrainerConfig:
+    """The run."""
+
+    total_epochs: int = key(15, "passes over the training data", least=1)
+    max_steps: int | None = key(None, "training steps; replaces total_epochs when set", least=1)
+    project_name: str = key("whet", "project, for loggers and the run folder")
+    experiment_name: str = key("demo", "experiment, for loggers and the run folder")
+    logger: list[str] = field(
+        default_factory=lambda: ["console", "file"], metadata=about("where metrics go", choices=LOGGERS)
+    )
+    device: str = key("auto", "where to train; auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
+    quiet: bool | None = key(None, "plain lines instead of a live console; null = when output is not a terminal")
+    log_samples: bool = key(True, "write every sample to Parquet")
+    log_token_log_probs: bool = key(False, "with each sample, the log-prob of each token")
+    nnodes: int = key(1, "machines", least=1)
+    n_gpus_per_node: int = key(1, "devices per machine", least=1)
+    max_try_make_batch: int = key(20, "draws of online filtering before giving up; -1 = no limit", least=1, also=(-1,))
+    critic_warmup: int = key(0, "steps that update only the critic", least=0)
+    val_freq: int = key(-1, "validate every so many steps; -1 = never", least=1, also=(-1,))
+    val_before_train: bool = key(True, "validate before the first step")
+    val_only: bool = key(False, "validate and stop")
+    val_generations_to_log: int = key(0, "samples of each validation shown in the log", least=0)
+    save_freq: int = key(-1, "save every so many steps; -1 = only at the end", least=1, also=(-1,))
+    save_limit: int = key(-1, "newest checkpoints kept; -1 = all", least=1, also=(-1,))
+    keep_best: bool = key(True, "keep the checkpoint with the best validation besides")
+    save_model_only: bool = key(False, "save weights without what resuming needs")
+    save_checkpoint_path: str | None = key(None, "the run folder; null = checkpoints/project_name/experiment_name")
+    load_checkpoint_path: str | None = key(None, "checkpoint to start from: .../global_step_N")
+    find_last_checkpoint: bool = key(True, "resume from the newest checkpoint in the run folder")
+    ray_timeline: str | None = key(None, "file for Ray's timeline")

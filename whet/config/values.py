@@ -1,0 +1,166 @@
+"""From what a user wrote to a value of a key's type, strictly: nothing is guessed, nothing becomes None by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from whet.config.keys import Key
+from whet.config.spelling import hint
+from whet.errors import UserError
+
+INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
+FLOAT = re.compile(r"[+-]?(\d+(_\d+)*\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NULL_WORDS = ("null", "Null", "NULL", "~")
+UNREADABLE = object()
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value as the user gave it: under which name, and where."""
+
+    name: str  # as written, which may be an alias
+    value: Any
+    place: str = ""  # " (run.yaml, line 7)", or nothing for the command line
+
+    def error(self, text: str) -> UserError:
+        """An error about this value, which names the key, the value and the place."""
+        return UserError(f"{self.name}={show(self.value)}{self.place}: {text}")
+
+
+def show(value: Any) -> str:
+    """A value as a user would write it in a config."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(show(item) for item in value) + "]"
+    if value == "":
+        return '""'
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def read_value(key: Key, given: Given) -> Any:
+    """The given value in the key's type, within its choices and bounds; anything else is a `UserError`."""
+    value = given.value
+    if value is None:
+        if key.optional:
+            return None
+        raise given.error(f"null is not a value here; expected {key.expected}")
+    if key.optional and isinstance(value, str) and value.lower() in ("none", "nil"):
+        raise given.error("write null for no value")
+    read = READERS[key.kind](value)
+    if read is UNREADABLE:
+        raise given.error(f"expected {key.expected}{_advice(key, value)}")
+    complaint = complaint_about(key, read)
+    if complaint:
+        raise given.error(complaint)
+    return read
+
+
+def complaint_about(key: Key, value: Any) -> str | None:
+    """Why a value of the right type is not allowed, or None when it is."""
+    if value is None:
+        return None
+    if key.kind == "str" and not value.strip() and key.default != "":
+        return "is empty" + ("; write null for no value" if key.optional else "")
+    if key.choices:
+        for item in value if key.kind == "list" else [value]:
+            if item not in key.choices:
+                return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
+    if key.kind in ("int", "float", "pair"):
+        for number in value if key.kind == "pair" else [value]:
+            if not math.isfinite(number):
+                return "must be a finite number"
+            if number not in key.also and not _within(key, number):
+                return f"must be {bounds_in_words(key)}"
+    return None
+
+
+def bounds_in_words(key: Key) -> str:
+    """The key's bounds as part of a sentence: `at least 1, or -1`."""
+    named = (("at least", key.least), ("above", key.above), ("at most", key.most), ("below", key.below))
+    words = " and ".join(f"{word} {bound}" for word, bound in named if bound is not None)
+    return words + "".join(f", or {value}" for value in key.also)
+
+
+def _within(key: Key, number: int | float) -> bool:
+    return (
+        (key.least is None or number >= key.least)
+        and (key.above is None or number > key.above)
+        and (key.most is None or number <= key.most)
+        and (key.below is None or number < key.below)
+    )
+
+
+def _advice(key: Key, value: Any) -> str:
+    if key.kind == "int" and isinstance(value, float) and value.is_integer():
+        return f"; write {int(value)}"
+    if key.kind == "str" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    return ""
+
+
+def _read_int(value: Any) -> Any:
+    if isinstance(value, str) and INTEGER.fullmatch(value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else UNREADABLE
+
+
+def _read_float(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.lower().lstrip("+-.") in ("nan", "inf"):
+            return float(value.lower().replace(".", ""))
+        return float(value) if FLOAT.fullmatch(value) else UNREADABLE
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNREADABLE
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _read_bool(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.lower(), UNREADABLE)
+    return value if isinstance(value, bool) else UNREADABLE
+
+
+def _read_str(value: Any) -> Any:
+    return value if isinstance(value, str) else UNREADABLE
+
+
+def _read_list(value: Any) -> Any:
+    # One text stands for a list of one: trainer.logger=console has only one meaning.
+    items = [value] if isinstance(value, str) else value
+    is_list = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
+    return list(items) if is_list else UNREADABLE
+
+
+def _read_pair(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return UNREADABLE
+    first, second = (_read_float(item) for item in value)
+    return UNREADABLE if UNREADABLE in (first, second) else (first, second)
+
+
+def _read_dict(value: Any) -> Any:
+    is_dict = isinstance(value, dict) and all(isinstance(name, str) for name in value)
+    return value if is_dict else UNREADABLE
+
+
+READERS = {
+    "int": _read_int,
+    "float": _read_float,
+    "bool": _read_bool,
+    "str": _read_str,
+    "list": _read_list,
+    "pair": _read_pair,
+    "dict": _read_dict,
+}
