@@ -1,0 +1,104 @@
+"""What `data.train_files` and `data.val_files` may say, and the rows it means.
+
+train.jsonl                 one file
+data/gsm8k                  a folder of data files, read in the order of their names
+data/gsm8k@test             the files of that split
+openai/gsm8k@train          a dataset of the Hugging Face hub (openai/gsm8k:main@train names its configuration)
+math.parquet,code.parquet   several of these, one after the other
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.data.formats import KNOWN, READERS, Columns, read_file
+from whet.data.hub import read_hub
+from whet.data.splits import split_files
+from whet.errors import UserError
+
+Resolve = Callable[[str], Path | str]
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")
+
+
+@dataclass(slots=True)
+class Table:
+    """The rows of one file, under a name that no other table of the dataset has."""
+
+    name: str
+    rows: list[Columns]
+
+
+def read_rows(files: str | Sequence[str], key: str = "data.train_files", resolve: Resolve = Path) -> list[Columns]:
+    """Read every row that `files` means, as dicts of plain Python values."""
+    return [row for table in read_tables(files, key, resolve) for row in table.rows]
+
+
+def read_tables(files: str | Sequence[str], key: str = "data.train_files", resolve: Resolve = Path) -> list[Table]:
+    """Read `files` file by file; `key` is the config key to name in errors, `resolve` finds relative paths."""
+    specs = _specs(files)
+    if not specs:
+        raise UserError(f"{key} is empty: give a data file ({KNOWN}), a folder of them, or a hub dataset.")
+    sources = [source for spec in specs for source in _sources(spec, key, resolve)]
+    names = _table_names(sources)
+    return [
+        Table(name, read_file(source) if isinstance(source, Path) else read_hub(source, key))
+        for name, source in zip(names, sources)
+    ]
+
+
+def _specs(files: str | Sequence[str]) -> list[str]:
+    if not isinstance(files, str):
+        return list(files)
+    if Path(files).exists():
+        return [files] if files else []
+    return [part.strip() for part in files.split(",") if part.strip()]
+
+
+def _sources(spec: str, key: str, resolve: Resolve) -> list[Path | str]:
+    """The files that a spec means, or the spec itself where it names a dataset of the hub."""
+    path, split = _locate(spec, resolve)
+    if path is not None:
+        return list(split_files(path, split, key))
+    if _looks_like_hub_id(spec):
+        return [spec]
+    raise UserError(f"{key}: there is no file or folder {spec!r}{_beside(spec)}")
+
+
+def _locate(spec: str, resolve: Resolve) -> tuple[Path | None, str | None]:
+    """The existing path that `spec` names, with its split; (None, split) when there is none."""
+    name, at, split = spec.rpartition("@")
+    if not at or Path(spec).exists():
+        name, split = spec, ""
+    path = Path(resolve(str(Path(name).expanduser()))).expanduser()
+    return (path if path.exists() else None), split or None
+
+
+def _looks_like_hub_id(spec: str) -> bool:
+    name = spec.partition("@")[0]
+    return HUB_ID.fullmatch(name) is not None and Path(name).suffix.lower() not in READERS
+
+
+def _beside(spec: str) -> str:
+    """What the folder of a missing file does hold, since most missing files are misspelt ones."""
+    folder = Path(spec.partition("@")[0]).expanduser().parent
+    if not folder.is_dir():
+        return "."
+    names = sorted(item.name for item in folder.iterdir() if item.suffix.lower() in READERS)
+    return f". Data files in {folder}: {', '.join(names[:10])}." if names else "."
+
+
+def _table_names(sources: list[Path | str]) -> list[str]:
+    """File names, with their folder where two are alike, numbered where the same source is listed again."""
+    names = [source.name if isinstance(source, Path) else source for source in sources]
+    if len(set(names)) < len(names):
+        names = [f"{source.parent.name}/{source.name}" if isinstance(source, Path) else source for source in sources]
+    seen: Counter[str] = Counter()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return unique

@@ -1,0 +1,114 @@
+"""Batches of prompts, in an order that can be taken up again anywhere.
+
+The order of epoch e is a function of (seed, e) alone, so a position is two numbers: the epoch, and how many of its
+rows have been handed out. A run that resumes with another batch size goes on at the same row.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from whet.errors import UserError
+from whet.types import Prompt
+
+
+class Prompts(Protocol):
+    """What a loader hands out batches of."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Prompt: ...
+
+
+class PromptLoader:
+    """Endless training batches by `next_batch`, or one whole pass by iteration."""
+
+    def __init__(self, dataset: Prompts, batch_size: int, shuffle: bool, seed: int, drop_last: bool = True) -> None:
+        """`batch_size` -1 means all rows at once; with `drop_last` an epoch's last rows that fill no batch are left."""
+        rows = len(dataset)
+        if rows == 0:
+            raise UserError("The dataset has no rows.")
+        if batch_size == -1:
+            batch_size = rows
+        if batch_size < 1:
+            raise UserError(f"A batch needs at least one row; the batch size is {batch_size}.")
+        if drop_last and rows < batch_size:
+            raise UserError(
+                f"data.rollout_batch_size={batch_size} is more than the {rows} rows of the training data: "
+                f"set it to {rows} or less."
+            )
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self._seed = seed
+        self._drop_last = drop_last
+        self._position = 0
+        self._enter(epoch=0)
+
+    @property
+    def epoch(self) -> int:
+        """The pass that the latest batch came from, counted from 0."""
+        return self._epoch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches one pass gives."""
+        full, rest = divmod(len(self._dataset), self._batch_size)
+        return full if self._drop_last or rest == 0 else full + 1
+
+    def next_batch(self) -> list[Prompt]:
+        """The next rows in order; when the epoch has too few left, the first of the next one."""
+        needed = self._batch_size if self._drop_last else 1
+        if len(self._order) - self._position < needed:
+            self._enter(self._epoch + 1)
+        indices = self._order[self._position : self._position + self._batch_size]
+        self._position += len(indices)
+        return [self._dataset[index] for index in indices]
+
+    def __iter__(self) -> Iterator[list[Prompt]]:
+        """One pass over all rows, the last batch as short as it comes; the training position stays where it is."""
+        order = self._order_of(epoch=0)
+        for start in range(0, len(order), self._batch_size):
+            yield [self._dataset[index] for index in order[start : start + self._batch_size]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and what it is a position in."""
+        return {"epoch": self._epoch, "position": self._position, "batch_size": self._batch_size, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was saved; refuses a position in other data or in another order."""
+        for name, here in self._identity().items():
+            if state[name] != here:
+                raise UserError(_other_data(name, state[name], here))
+        self._enter(state["epoch"])
+        self._position = state["position"]
+
+    def _identity(self) -> dict[str, Any]:
+        return {"rows": len(self._dataset), "seed": self._seed, "shuffle": self._shuffle}
+
+    def _enter(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._position = 0
+        self._order = self._order_of(epoch)
+
+    def _order_of(self, epoch: int) -> list[int]:
+        order = list(range(len(self._dataset)))
+        if self._shuffle:
+            # A string seed is hashed with SHA-512, so neighbouring seeds and epochs have unrelated orders.
+            random.Random(f"{self._seed}/{epoch}").shuffle(order)
+        return order
+
+
+def _other_data(name: str, saved: Any, here: Any) -> str:
+    if name == "rows":
+        return (
+            f"The checkpoint was made with {saved} rows of training data and there are {here} now, so its place in "
+            "them means nothing. Restore data.train_files, data.max_prompt_length, data.format_prompt and the model's "
+            "tokenizer as they were, or start a new run from its weights (worker.actor.model.model_path)."
+        )
+    return (
+        f"The checkpoint was made with data.{name}={saved} and the config says {here}, which orders the rows "
+        f"differently: some would come twice. Set data.{name}={saved} to resume."
+    )
