@@ -83,6 +83,8 @@ class PromptDataset:
                 self._answer(row, uid)
                 self._refuse_media(row, uid)
             lengths += [len(ids) for ids in self._encode(self._texts(rows, uids))]
+        if 0 in lengths:
+            raise UserError(f"{self._uids[lengths.index(0)]}: the prompt has no tokens once its templates are applied.")
         return lengths
 
     def _texts(self, rows: list[Columns], uids: list[str]) -> list[str]:
@@ -155,4 +157,7 @@ def _chat_template(value: str | None, resolve: Resolve) -> str | None:
     path = _file(value, resolve)
     if not path.is_file():
         raise UserError(f"data.override_chat_template: {value!r} is neither Jinja text nor a file that exists.")
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"data.override_chat_template: {path} cannot be read ({error}).") from error
