@@ -1,6 +1,21 @@
 """One typed schema, one loader, one place for defaults and for cross-key checks."""
 
+from whet.config.check import check_config, val_rollout
+from whet.config.describe import describe, diff
+from whet.config.files import check_files, resolve_path, run_folder
 from whet.config.load import load_config
 from whet.config.schema import Config
+from whet.config.spelling import nearest
 
-__all__ = ["Config", "load_config"]
+__all__ = [
+    "Config",
+    "check_config",
+    "check_files",
+    "describe",
+    "diff",
+    "load_config",
+    "nearest",
+    "resolve_path",
+    "run_folder",
+    "val_rollout",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     files = [split_argument(argument)[1] for argument in argv if argument.startswith("config=")]
     if len(files) > 1:
         raise UserError(f"config= is given {len(files)} times ({', '.join(files)}); keep one")
-    source = Path(files[0]).expanduser() if files else default_file
+    if files == [""]:
+        raise UserError("config=: has no value; name a YAML file")
+    source = Path(os.path.expanduser(files[0])) if files else default_file
     layers = [read_file(source)] if source is not None else []
     layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
     config = _typed(_merged(layers), layers)

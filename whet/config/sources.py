@@ -7,6 +7,7 @@ here and wrong names end here; the types of values are not looked at yet, becaus
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from whet.config.aliases import ALIASES
 from whet.config.keys import Key
 from whet.config.replaced import REPLACED, reason_not_settable
 from whet.config.schema import all_keys, all_sections
-from whet.config.spelling import hint
+from whet.config.spelling import hint, nearest, nearest_key
 from whet.config.values import NULL_WORDS, Given, show
 from whet.errors import UserError
 
@@ -28,9 +29,9 @@ Layer = dict[str, Given]
 
 def read_file(path: Path) -> Layer:
     """The layer that a YAML file gives."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         siblings = [str(path.parent / each.name) for each in path.parent.glob("*.y*ml")]
-        raise UserError(f"config={path}: there is no such file{hint(str(path), siblings)}")
+        raise UserError(f"config={path}: there is no such file{hint(nearest(str(path), siblings))}")
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -72,7 +73,7 @@ def split_argument(argument: str) -> tuple[str, str]:
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:
-        raise UserError(f"{argument}: expected key=value{hint(bare, [*all_keys(), 'config'])}")
+        raise UserError(f"{argument}: expected key=value{hint(nearest_key(bare, [*all_keys(), 'config']))}")
     if bare != name:
         raise UserError(f"{argument}: leave out the {name[: len(name) - len(bare)]} and write {bare}={text}")
     if not name or name != name.strip():
@@ -142,8 +143,8 @@ def _wrong_name(given: Given) -> UserError:
         above = above.rpartition(".")[0]
     root = given.name.partition(".")[0]
     is_foreign = root in _section_names() and root not in all_sections()
-    close = hint(given.name, ALIASES if is_foreign else all_keys()) or hint(given.name, ALIASES)
-    return UserError(f"unknown key {given.name}{given.place}{close or '; `whet config` lists every key'}")
+    close = nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), "config"])
+    return UserError(f"unknown key {given.name}{given.place}{hint(close) or '; `whet config` lists every key'}")
 
 
 def _put(target: str, given: Given, layer: Layer) -> None:

@@ -7,17 +7,21 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names`, or None when nothing is close; dotted names may match by their last part."""
-    names = list(names)
-    folded = {known.lower(): known for known in reversed(names)}
-    leaf = name.lower().rpartition(".")[2]
-    same_leaf = [known for known in folded if known.rpartition(".")[2] == leaf]
-    pool = same_leaf or list(folded)
-    found = difflib.get_close_matches(name.lower(), pool, n=1, cutoff=0.0 if same_leaf else 0.6)
+    """The most similar of `names`, whatever the case of letters, or None when nothing is close."""
+    folded = {known.lower(): known for known in names}
+    found = difflib.get_close_matches(name.lower(), folded, n=1)
     return folded[found[0]] if found else None
 
 
-def hint(name: str, names: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing when no name is close."""
-    found = nearest(name, names)
+def nearest_key(name: str, names: Iterable[str]) -> str | None:
+    """The dotted name with the same last part that is most similar, or else the most similar name."""
+    names = list(names)
+    leaf = name.lower().rpartition(".")[2]
+    same_leaf = [known for known in names if known.rpartition(".")[2] == leaf]
+    by_similarity = difflib.get_close_matches(name.lower(), same_leaf, n=1, cutoff=0.0)
+    return by_similarity[0] if by_similarity else nearest(name, names)
+
+
+def hint(found: str | None) -> str:
+    """`; did you mean X?`, or nothing when no name was found."""
     return f"; did you mean {found}?" if found else ""

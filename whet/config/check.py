@@ -1,0 +1,154 @@
+"""What must hold between keys, before any file is opened or weight is loaded.
+
+Each check yields a sentence per problem, so that a user sees all of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from whet.config.keys import get
+from whet.config.not_yet import refusals
+from whet.config.rollout import RolloutConfig
+from whet.config.schema import Config, all_keys
+from whet.config.spelling import hint, nearest
+from whet.config.values import Given, complaint_about, read_value, show
+from whet.errors import UserError
+
+# What validation may sample differently; everything else of the engine is shared with training.
+VALIDATION_KEYS = ("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "ignore_eos")
+
+
+def check_config(config: Config) -> None:
+    """Raise a `UserError` that lists every contradiction between keys, missing key and feature not here yet."""
+    problems = [*_values(config), *refusals(config), *_required(config), *_validation(config), *_lengths(config)]
+    if not config.trainer.val_only:
+        problems += [*_groups(config), *_batches(config), *_loss(config)]
+    if problems:
+        raise UserError("\n".join(problems))
+
+
+def val_rollout(config: Config) -> RolloutConfig:
+    """The rollout config of validation: training's, with `val_override_config` over it."""
+    return replace(config.worker.rollout, val_override_config={}, **_overrides(config))
+
+
+def _overrides(config: Config) -> dict[str, Any]:
+    prefix = "worker.rollout.val_override_config"
+    overrides = {}
+    for name, value in config.worker.rollout.val_override_config.items():
+        given = Given(f"{prefix}.{name}", value)
+        if name in ("max_tokens", "response_length"):
+            raise UserError(f"{given.name}: validation has the response length of data.max_response_length")
+        if name not in VALIDATION_KEYS:
+            close = hint(nearest(name, VALIDATION_KEYS)) or f"; validation may set {', '.join(VALIDATION_KEYS)}"
+            raise UserError(f"unknown key {given.name}{close}")
+        overrides[name] = read_value(all_keys()[f"worker.rollout.{name}"], given)
+    return overrides
+
+
+def _values(config: Config) -> Iterator[str]:
+    for name, key in all_keys().items():
+        complaint = complaint_about(key, get(config, name))
+        if complaint:
+            yield f"{name}={show(get(config, name))}: {complaint}"
+
+
+def _required(config: Config) -> Iterator[str]:
+    if config.worker.actor.model.model_path is None:
+        yield "worker.actor.model.model_path is not set: name a model folder or a hub id"
+    if config.worker.reward.reward_function is None:
+        yield "worker.reward.reward_function is not set: name a function as path.py:function"
+    if not config.data.train_files and not config.trainer.val_only:
+        yield "data.train_files is not set: name a data file, a folder or a hub dataset"
+    if not config.data.val_files:
+        if config.trainer.val_only:
+            yield "data.val_files is not set, but trainer.val_only=true validates"
+        elif config.trainer.val_freq > 0:
+            yield (
+                f"data.val_files is not set, but trainer.val_freq={config.trainer.val_freq} validates; "
+                "name the data or set trainer.val_freq=-1"
+            )
+
+
+def _validation(config: Config) -> Iterator[str]:
+    try:
+        _overrides(config)
+    except UserError as error:
+        yield str(error)
+
+
+def _lengths(config: Config) -> Iterator[str]:
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    wanted = f"data.max_prompt_length + data.max_response_length = {longest}"
+    budget, model_len = config.worker.actor.micro_batch_tokens, config.worker.rollout.max_model_len
+    if budget is not None and budget < longest:
+        yield f"worker.actor.micro_batch_tokens={budget} is less than one sample may need: {wanted}"
+    if model_len is not None and model_len < longest:
+        yield f"worker.rollout.max_model_len={model_len} is less than one sample may need: {wanted}"
+    low, high = config.data.min_pixels, config.data.max_pixels
+    if low is not None and high is not None and low > high:
+        yield f"data.min_pixels={low} is more than data.max_pixels={high}"
+
+
+def _groups(config: Config) -> Iterator[str]:
+    rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
+    if rollout.n == 1 and estimator in ("grpo", "rloo"):
+        yield (
+            f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
+            "set worker.rollout.n to 2 or more (8 is common)"
+        )
+    if rollout.n > 1 and rollout.temperature == 0:
+        yield f"worker.rollout.temperature=0 makes all {rollout.n} samples of a prompt the same; set it above 0"
+    if rollout.n > 1 and rollout.top_k == 1:
+        yield f"worker.rollout.top_k=1 makes all {rollout.n} samples of a prompt the same; set -1 or 2 and more"
+
+
+def _batches(config: Config) -> Iterator[str]:
+    data, actor, n = config.data, config.worker.actor, config.worker.rollout.n
+    prompts = ("data.rollout_batch_size", data.rollout_batch_size)
+    yield from _must_divide("worker.actor.global_batch_size", actor.global_batch_size, *prompts)
+    if data.mini_rollout_batch_size is not None:
+        yield from _must_divide("data.mini_rollout_batch_size", data.mini_rollout_batch_size, *prompts)
+    if actor.dynamic_batching:
+        return
+    if actor.micro_batch_tokens is not None:
+        yield "worker.actor.micro_batch_tokens counts tokens, but worker.actor.dynamic_batching=false counts samples"
+    yield from _must_divide(
+        "worker.actor.micro_batch_size_per_device_for_update",
+        actor.micro_batch_size_per_device_for_update,
+        "worker.actor.global_batch_size x worker.rollout.n",
+        actor.global_batch_size * n,
+    )
+    yield from _must_divide(
+        "worker.actor.micro_batch_size_per_device_for_experience",
+        actor.micro_batch_size_per_device_for_experience,
+        "data.rollout_batch_size x worker.rollout.n",
+        data.rollout_batch_size * n,
+    )
+
+
+def _must_divide(part_name: str, part: int, whole_name: str, whole: int) -> Iterator[str]:
+    if part < 1 or whole < 1 or whole % part == 0:
+        return
+    small = [size for size in range(1, math.isqrt(whole) + 1) if whole % size == 0]
+    divisors = {*small, *(whole // size for size in small)}
+    below = max(size for size in divisors if size < part)
+    above = min((size for size in divisors if size > part), default=None)
+    fitting = f"{below} or {above}" if above else f"{below}"
+    multiples = " or ".join(str(part * times) for times in (whole // part, whole // part + 1) if times)
+    yield f"{part_name}={part} does not divide {whole_name}={whole}; set it to {fitting}, or the latter to {multiples}"
+
+
+def _loss(config: Config) -> Iterator[str]:
+    algorithm, actor = config.algorithm, config.worker.actor
+    if algorithm.disable_kl and algorithm.use_kl_loss:
+        yield "algorithm.disable_kl=true leaves no KL, but algorithm.use_kl_loss=true adds it to the loss; keep one"
+    if actor.optim.strategy == "adamw_bf16" and actor.fsdp.torch_dtype not in (None, "bf16", "bfloat16"):
+        yield (
+            f"worker.actor.optim.strategy=adamw_bf16 trains bf16 weights, but worker.actor.fsdp.torch_dtype="
+            f"{actor.fsdp.torch_dtype}; set that to bf16 or the strategy to adamw"
+        )

@@ -1,0 +1,132 @@
+"""Paths in the config: where they point, and whether something is there, before any weight is loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from whet.config.schema import Config
+from whet.config.spelling import hint, nearest
+from whet.config.values import show
+from whet.errors import UserError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt", ".gz", ".zst")
+
+
+def resolve_path(config: Config, value: str) -> Path:
+    """The path as given if it exists, else relative to the folder of the config file."""
+    path = Path(os.path.expanduser(value))
+    if path.is_absolute() or os.path.exists(path) or config.source is None:
+        return path
+    return config.source.parent / path
+
+
+def run_folder(config: Config) -> Path:
+    """Where the run writes: `trainer.save_checkpoint_path`, or checkpoints/project_name/experiment_name."""
+    trainer = config.trainer
+    if trainer.save_checkpoint_path is not None:
+        return Path(os.path.expanduser(trainer.save_checkpoint_path))
+    return Path("checkpoints") / trainer.project_name / trainer.experiment_name
+
+
+def is_template_text(value: str) -> bool:
+    """Whether a template is given as its text rather than as a file."""
+    return "{{" in value or "{%" in value
+
+
+def check_files(config: Config) -> None:
+    """Raise a `UserError` that lists every path in the config with nothing there."""
+    problems = [*_data_files(config), *_templates(config), *_reward(config), *_models(config), *_checkpoint(config)]
+    if problems:
+        raise UserError("\n".join(problems))
+
+
+def _data_files(config: Config) -> Iterator[str]:
+    for name in ("train_files", "val_files"):
+        value = getattr(config.data, name)
+        if not value or os.path.exists(resolve_path(config, value)):
+            continue
+        path = value.rpartition("@")[0] or value
+        if not os.path.exists(resolve_path(config, path)) and (
+            path.endswith(DATA_SUFFIXES) or not _is_hub_id(config, path)
+        ):
+            yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
+    folder = config.data.image_dir
+    if folder is not None and not os.path.isdir(resolve_path(config, folder)):
+        yield _missing(config, "data.image_dir", folder, "folder")
+
+
+def _templates(config: Config) -> Iterator[str]:
+    prompt, chat = config.data.format_prompt, config.data.override_chat_template
+    if prompt is not None and is_template_text(prompt):
+        yield "data.format_prompt holds a template's text; write it to a file and name the file"
+    elif prompt is not None and not os.path.isfile(resolve_path(config, prompt)):
+        yield _missing(config, "data.format_prompt", prompt, "file")
+    if chat is not None and not is_template_text(chat) and not os.path.isfile(resolve_path(config, chat)):
+        yield _missing(config, "data.override_chat_template", chat, "file")
+
+
+def _reward(config: Config) -> Iterator[str]:
+    spec = config.worker.reward.reward_function
+    if spec is None:
+        return
+    path, colon, function = spec.rpartition(":")
+    path, function = (path, function) if colon else (spec, "main")
+    if not path.endswith(".py") or not function.isidentifier():
+        yield f"worker.reward.reward_function={spec}: expected path.py:function, such as reward.py:compute_score"
+    elif not os.path.isfile(resolve_path(config, path)):
+        yield _missing(config, "worker.reward.reward_function", path, "file")
+
+
+def _models(config: Config) -> Iterator[str]:
+    model = config.worker.actor.model
+    for name, value in (("model_path", model.model_path), ("tokenizer_path", model.tokenizer_path)):
+        if value is None:
+            continue
+        key, path = f"worker.actor.model.{name}", resolve_path(config, value)
+        if os.path.isdir(path) and not _is_builtin(value):
+            if name == "model_path" and not (path / "config.json").is_file():
+                yield f"{key}={value}: the folder has no config.json, so it is not a Hugging Face model folder"
+        elif not _is_hub_id(config, value):
+            yield _missing(config, key, value, "model folder", "a hub model is named org/name")
+
+
+def _checkpoint(config: Config) -> Iterator[str]:
+    folder = config.trainer.load_checkpoint_path
+    if folder is not None and not os.path.isdir(resolve_path(config, folder)):
+        yield _missing(config, "trainer.load_checkpoint_path", folder, "folder")
+
+
+def _is_builtin(value: str) -> bool:
+    return value.startswith("whet/") and value.count("/") == 1
+
+
+def _is_hub_id(config: Config, value: str) -> bool:
+    """Whether a value that is not a path here may be a name on a hub; a name in a folder that exists here is a path."""
+    if _is_builtin(value):
+        return True
+    return HUB_ID.fullmatch(value) is not None and not resolve_path(config, value).parent.is_dir()
+
+
+def _missing(config: Config, key: str, value: str, what: str, advice: str = "") -> str:
+    looked = (
+        f" (nor in {config.source.parent})" if config.source and not os.path.isabs(os.path.expanduser(value)) else ""
+    )
+    sibling = _nearest_sibling(config, value)
+    end = hint(sibling) if sibling or not advice else f"; {advice}"
+    return f"{key}={show(value)}: there is no such {what}{looked}{end}"
+
+
+def _nearest_sibling(config: Config, value: str) -> str | None:
+    """A path that exists and differs only a little from the missing one, in the first name that is missing."""
+    for path in (Path(os.path.expanduser(value)), resolve_path(config, value)):
+        missing = next((part for part in (path, *path.parents) if os.path.isdir(part.parent)), path)
+        names = sorted(os.listdir(missing.parent)) if os.path.isdir(missing.parent) else []
+        found = nearest(missing.name, names)
+        if found is not None:
+            whole = missing.parent / found / path.relative_to(missing)
+            return str(whole if os.path.exists(whole) else missing.parent / found)
+    return None

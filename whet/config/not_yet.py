@@ -1,0 +1,77 @@
+"""Keys of features that this version does not have: known by name, refused when set to anything that would need them.
+
+When a feature arrives, its lines leave this table and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from whet.config.keys import Key, get
+from whet.config.schema import Config, all_keys
+from whet.config.values import show
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Keys (by pattern) that must keep one of the `allowed` values, or their default when none are named."""
+
+    pattern: str
+    feature: str
+    allowed: tuple[Any, ...] = ()
+
+
+NOT_YET = (
+    Refusal("algorithm.adv_estimator", "this estimator", ("grpo", "rloo")),
+    Refusal("algorithm.gamma", "adv_estimator=gae, which it belongs to,"),
+    Refusal("algorithm.lam", "adv_estimator=gae, which it belongs to,"),
+    Refusal(
+        "algorithm.kl_penalty", "KL over the full vocabulary", ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
+    ),
+    Refusal("algorithm.kl_type", "an adaptive KL coefficient"),
+    Refusal("algorithm.kl_horizon", "kl_type=adaptive, which it belongs to,"),
+    Refusal("algorithm.kl_target", "kl_type=adaptive, which it belongs to,"),
+    Refusal("algorithm.online_filtering", "online filtering"),
+    Refusal("algorithm.filter_*", "online filtering, which it belongs to,"),
+    Refusal("trainer.max_try_make_batch", "online filtering, which it belongs to,"),
+    Refusal("trainer.critic_warmup", "a critic"),
+    Refusal("trainer.nnodes", "training on several machines"),
+    Refusal("trainer.n_gpus_per_node", "training on several devices"),
+    Refusal("trainer.ray_timeline", "Ray"),
+    Refusal("worker.hybrid_engine", "a rollout on devices of its own"),
+    Refusal("worker.critic.*", "a critic"),
+    Refusal("worker.actor.loss_type", "this policy loss"),
+    Refusal("worker.actor.tau_*", "loss_type=sapo, which it belongs to,"),
+    Refusal("worker.actor.padding_free", "training on padded samples"),
+    Refusal("worker.actor.ulysses_size", "sequence parallelism"),
+    Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
+    Refusal("worker.actor.model.lora.rank", "LoRA"),
+    Refusal("worker.actor.model.freeze_vision_tower", "freezing the vision encoder"),
+    Refusal("worker.actor.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
+    Refusal("worker.actor.fsdp.enable_*", "sharding over devices"),
+    Refusal("worker.actor.fsdp.use_orig_params", "sharding over devices"),
+    Refusal("worker.actor.fsdp.fsdp_size", "sharding over devices"),
+    Refusal("worker.actor.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
+    Refusal("worker.ref.fsdp.*", "sharding over devices"),
+    Refusal("worker.*.offload.*", "offloading to host memory"),
+    Refusal("worker.rollout.name", "this engine", ("native", "hf")),
+    Refusal("worker.rollout.tensor_parallel_size", "tensor parallelism"),
+)
+
+
+def refusals(config: Config) -> Iterator[str]:
+    """A sentence for each key that asks for a feature this version does not have."""
+    for name, key in all_keys().items():
+        refusal = next((each for each in NOT_YET if fnmatchcase(name, each.pattern)), None)
+        if refusal is not None and get(config, name) not in _allowed(refusal, key):
+            values = " or ".join(show(value) for value in _allowed(refusal, key))
+            yield (
+                f"{name}={show(get(config, name))}: {refusal.feature} is not in this version yet; leave it at {values}"
+            )
+
+
+def _allowed(refusal: Refusal, key: Key) -> tuple[Any, ...]:
+    return refusal.allowed or (key.default,)
