@@ -6,7 +6,7 @@ the model's chat template makes of it. Models without a chat template read the p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 
@@ -99,9 +99,10 @@ class ChatTemplate:
             return [self.write([messages], [uid])[0] for messages, uid in zip(chats, uids)]
 
     def _apply(self, chats: list[list[Message]]) -> list[str]:
-        return self._tokenizer.apply_chat_template(
+        texts = self._tokenizer.apply_chat_template(
             chats, chat_template=self._override, add_generation_prompt=True, tokenize=False
         )
+        return cast("list[str]", texts)
 
     def _plain(self, messages: list[Message], uid: str) -> str:
         if len(messages) > 1:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.config.files import is_template_text
 from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn
 from whet.data.columns import MISSING, lookup, missing_column
 from whet.data.files import Resolve, read_tables
@@ -152,7 +153,7 @@ def _chat_template(value: str | None, resolve: Resolve) -> str | None:
     """The text of `data.override_chat_template`, which is given inline or as a file."""
     if not value:
         return None
-    if "{{" in value or "{%" in value:
+    if is_template_text(value):
         return value
     path = _file(value, resolve)
     if not path.is_file():

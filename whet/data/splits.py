@@ -77,15 +77,21 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def _pick(files: list[Path], split: str) -> list[Path]:
-    """Files that are the split by name; else those with the split as a word; else, for train, those that name none."""
-    wanted = SYNONYMS.get(split.lower(), split.lower())
-    exact = [file for file in files if SYNONYMS.get(_stem(file), _stem(file)) == wanted]
-    if exact:
-        return exact
-    containing = [file for file in files if wanted in _words(file)]
-    if containing or wanted != "train":
-        return containing
-    return [file for file in files if not _words(file) & SPLITS]
+    """Files called as the split is; else by another name of it; else with it as a part of the name.
+
+    For train, when none is any of these, the files that name no split at all.
+    """
+    spelt = split.lower()
+    meant = SYNONYMS.get(spelt, spelt)
+    part = re.compile(rf"(?<![a-z0-9]){re.escape(spelt)}(?![a-z0-9])")
+    choices = (
+        [file for file in files if _stem(file) == spelt],
+        [file for file in files if SYNONYMS.get(_stem(file), _stem(file)) == meant],
+        [file for file in files if part.search(_stem(file))],
+        [file for file in files if meant in _words(file)],
+        [file for file in files if meant == "train" and not _words(file) & SPLITS],
+    )
+    return next((picked for picked in choices if picked), [])
 
 
 def _stem(file: Path) -> str:
