@@ -39,7 +39,7 @@ def test_unknown_column(template):
         template("{{ content }} {{ quesion }}").render("x", {"question": "x"}, "train.jsonl:4")
     for part in ("data.format_prompt", "math.jinja", "train.jsonl:4", "'quesion'", "content, prompt, question"):
         assert part in str(caught.value)
-    assert "did you mean question?" in str(caught.value)
+    assert "Did you mean question?" in str(caught.value)
 
 
 def test_unknown_field_of_a_column(template):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from whet.config.spelling import nearest
+from whet.config import nearest
 from whet.data.formats import Columns
 from whet.errors import UserError
 

@@ -12,7 +12,7 @@ import jinja2
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import SandboxedEnvironment
 
-from whet.config.spelling import hint
+from whet.config import nearest
 from whet.data.formats import Columns
 from whet.errors import UserError
 
@@ -45,9 +45,10 @@ class PromptTemplate:
 
     def _undefined(self, error: jinja2.UndefinedError, context: Columns, uid: str) -> str:
         unknown = sorted(self._names - context.keys())
-        guess = hint(unknown[0], context) if unknown else ""
-        columns = ", ".join(sorted(context))
-        return f"{self.key}: {self.path} on {uid}: {error.message}. Names there are: {columns}{guess or '.'}"
+        guess = nearest(unknown[0], context) if unknown else None
+        hint = f" Did you mean {guess}?" if guess else ""
+        names = ", ".join(sorted(context))
+        return f"{self.key}: {self.path} on {uid}: {error.message}. Names there are: {names}.{hint}"
 
     def _read(self) -> str:
         try:
