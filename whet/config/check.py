@@ -14,7 +14,7 @@ from whet.config.keys import get
 from whet.config.not_yet import refusals
 from whet.config.rollout import RolloutConfig
 from whet.config.schema import Config, all_keys
-from whet.config.spelling import hint, nearest
+from whet.config.spelling import hint
 from whet.config.values import Given, complaint_about, read_value, show
 from whet.errors import UserError
 
@@ -44,7 +44,7 @@ def _overrides(config: Config) -> dict[str, Any]:
         if name in ("max_tokens", "response_length"):
             raise UserError(f"{given.name}: validation has the response length of data.max_response_length")
         if name not in VALIDATION_KEYS:
-            close = hint(nearest(name, VALIDATION_KEYS)) or f"; validation may set {', '.join(VALIDATION_KEYS)}"
+            close = hint(name, VALIDATION_KEYS) or f"; validation may set {', '.join(VALIDATION_KEYS)}"
             raise UserError(f"unknown key {given.name}{close}")
         overrides[name] = read_value(all_keys()[f"worker.rollout.{name}"], given)
     return overrides

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from whet.config.schema import Config
-from whet.config.spelling import hint, nearest
+from whet.config.spelling import did_you_mean, nearest
 from whet.config.values import show
 from whet.errors import UserError
 
@@ -47,13 +47,13 @@ def check_files(config: Config) -> None:
 def _data_files(config: Config) -> Iterator[str]:
     for name in ("train_files", "val_files"):
         value = getattr(config.data, name)
-        if not value or os.path.exists(resolve_path(config, value)):
-            continue
-        path = value.rpartition("@")[0] or value
-        if not os.path.exists(resolve_path(config, path)) and (
-            path.endswith(DATA_SUFFIXES) or not _is_hub_id(config, path)
-        ):
-            yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
+        specs = [value] if os.path.exists(resolve_path(config, value)) else value.split(",")
+        for spec in (spec.strip() for spec in specs if spec.strip()):
+            path = spec.rpartition("@")[0] or spec
+            is_here = any(os.path.exists(resolve_path(config, each)) for each in (spec, path))
+            is_hub = not path.endswith(DATA_SUFFIXES) and _is_hub_id(config, path.partition(":")[0])
+            if not is_here and not is_hub:
+                yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
     folder = config.data.image_dir
     if folder is not None and not os.path.isdir(resolve_path(config, folder)):
         yield _missing(config, "data.image_dir", folder, "folder")
@@ -116,7 +116,7 @@ def _missing(config: Config, key: str, value: str, what: str, advice: str = "") 
         f" (nor in {config.source.parent})" if config.source and not os.path.isabs(os.path.expanduser(value)) else ""
     )
     sibling = _nearest_sibling(config, value)
-    end = hint(sibling) if sibling or not advice else f"; {advice}"
+    end = did_you_mean(sibling) if sibling or not advice else f"; {advice}"
     return f"{key}={show(value)}: there is no such {what}{looked}{end}"
 
 

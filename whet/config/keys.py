@@ -104,7 +104,8 @@ def key_of(name: str, declared: Field, hint: Any) -> Key:
     """The `Key` that a dataclass field declares."""
     parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
     optional = isinstance(hint, types.UnionType)
-    default = declared.default if declared.default is not MISSING else declared.default_factory()  # type: ignore[misc]
+    make = declared.default_factory
+    default = declared.default if make is MISSING else make()
     return Key(name, KINDS[parts[0] if optional else hint], optional, default, **declared.metadata)
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.aliases import ALIASES
 from whet.config.keys import Key
 from whet.config.replaced import REPLACED, reason_not_settable
 from whet.config.schema import all_keys, all_sections
-from whet.config.spelling import hint, nearest, nearest_key
+from whet.config.spelling import did_you_mean, hint, nearest_key
 from whet.config.values import NULL_WORDS, Given, show
 from whet.errors import UserError
 
@@ -31,7 +31,7 @@ def read_file(path: Path) -> Layer:
     """The layer that a YAML file gives."""
     if not os.path.isfile(path):
         siblings = [str(path.parent / each.name) for each in path.parent.glob("*.y*ml")]
-        raise UserError(f"config={path}: there is no such file{hint(nearest(str(path), siblings))}")
+        raise UserError(f"config={path}: there is no such file{hint(str(path), siblings)}")
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -73,7 +73,7 @@ def split_argument(argument: str) -> tuple[str, str]:
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:
-        raise UserError(f"{argument}: expected key=value{hint(nearest_key(bare, [*all_keys(), 'config']))}")
+        raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
     if bare != name:
         raise UserError(f"{argument}: leave out the {name[: len(name) - len(bare)]} and write {bare}={text}")
     if not name or name != name.strip():
@@ -99,7 +99,8 @@ def _yaml_value(name: str, text: str) -> Any:
         read = OmegaConf.from_dotlist([f"value={text}"])
     except yaml.YAMLError as error:
         raise UserError(f"{name}={text}: cannot be read as YAML; check its brackets and quotes") from error
-    value = OmegaConf.to_container(read, resolve=False)["value"] if isinstance(read, DictConfig) else None
+    tree: Any = OmegaConf.to_container(read, resolve=False)
+    value = tree["value"]
     if value is None and text not in NULL_WORDS:
         raise UserError(f"{name}={text}: reads as nothing in YAML; put it in quotes")
     return value
@@ -143,8 +144,9 @@ def _wrong_name(given: Given) -> UserError:
         above = above.rpartition(".")[0]
     root = given.name.partition(".")[0]
     is_foreign = root in _section_names() and root not in all_sections()
-    close = nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), "config"])
-    return UserError(f"unknown key {given.name}{given.place}{hint(close) or '; `whet config` lists every key'}")
+    aliases = [name for name in ALIASES if name.partition(".")[0] in all_sections()]
+    close = did_you_mean(nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"]))
+    return UserError(f"unknown key {given.name}{given.place}{close or '; `whet config` lists every key'}")
 
 
 def _put(target: str, given: Given, layer: Layer) -> None:

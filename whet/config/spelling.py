@@ -22,6 +22,11 @@ def nearest_key(name: str, names: Iterable[str]) -> str | None:
     return by_similarity[0] if by_similarity else nearest(name, names)
 
 
-def hint(found: str | None) -> str:
+def did_you_mean(found: str | None) -> str:
     """`; did you mean X?`, or nothing when no name was found."""
     return f"; did you mean {found}?" if found else ""
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """`; did you mean X?` with the most similar of `names`, or nothing when none is close."""
+    return did_you_mean(nearest(name, names))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.config.keys import Key
-from whet.config.spelling import hint, nearest
+from whet.config.spelling import hint
 from whet.errors import UserError
 
 INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
@@ -73,7 +73,7 @@ def complaint_about(key: Key, value: Any) -> str | None:
     if key.choices:
         for item in value if key.kind == "list" else [value]:
             if item not in key.choices:
-                return f"{item} is not one of {', '.join(key.choices)}{hint(nearest(item, key.choices))}"
+                return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
     if key.kind in ("int", "float", "pair"):
         for number in value if key.kind == "pair" else [value]:
             if not math.isfinite(number):
