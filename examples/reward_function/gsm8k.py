@@ -8,7 +8,7 @@ of the response. The format score is for `####` followed by a number and nothing
 import re
 from decimal import Decimal, InvalidOperation
 
-NUMBER = r"[-+]?\$?(?:\d[\d,]*\.?\d*|\.\d+)"
+NUMBER = r"\$?(?:(?<!\d)[-+])?\$?(?:\d[\d,]*\.?\d*|\.\d+)"
 MARKED = re.compile(r"####\s*(" + NUMBER + r")")
 CLOSING = re.compile(r"####[ \t]*" + NUMBER + r"%?\.?\s*\Z")
 BOXED = re.compile(r"\\boxed\{\s*(" + NUMBER + r")[^{}]*\}")

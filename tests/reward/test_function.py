@@ -133,6 +133,11 @@ def test_the_file_may_define_dataclasses(tmp_path):
     assert load(tmp_path, text)([ROW]) == 2.0
 
 
+def test_annotations_of_the_file_stay_objects(tmp_path):
+    function = load(tmp_path, "def f(reward_input: dict): return f.__annotations__['reward_input'] is dict")
+    assert function([ROW]) is True
+
+
 def test_async_function_leaves_no_loop_behind(tmp_path):
     load(tmp_path, "async def f(reward_input): return 7")([ROW])
     with pytest.raises(RuntimeError):

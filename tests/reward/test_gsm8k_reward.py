@@ -3,9 +3,11 @@
 import importlib.util
 from pathlib import Path
 
+import jinja2
 import pytest
 
-FILE = Path(__file__).parents[2] / "examples" / "reward_function" / "gsm8k.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILE = EXAMPLES / "reward_function" / "gsm8k.py"
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,8 @@ def score():
         ("#### 72.00", "72", 1, 1),
         ("#### $1,234", "#### 1234", 1, 1),
         ("#### -5", "-5", 1, 1),
+        ("#### $-5", "-5", 1, 1),
+        ("he keeps 8-3", "3", 1, 0),
         ("#### 72 clips", "72", 1, 0),
         ("The answer is \\boxed{72}, from 3 parts.", "72", 1, 0),
         ("so she sold 72.", "72", 1, 0),
@@ -44,3 +48,9 @@ def test_scores(score, response, truth, accuracy, form):
 def test_strict_wants_the_mark(score):
     assert score("it is 72", "72", strict=True)["accuracy"] == 0
     assert score("#### 72", "72", strict=True)["accuracy"] == 1
+
+
+def test_the_answer_that_the_template_shows_has_the_right_form(score):
+    text = jinja2.Template((EXAMPLES / "format_prompt" / "gsm8k.jinja").read_text()).render(content=" How many? ")
+    assert text.startswith("How many?\n")
+    assert score(text, "42") == {"overall": 1.0, "accuracy": 1.0, "format": 1.0}

@@ -3,10 +3,10 @@
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from whet.config.reward import RewardConfig
 from whet.errors import UserError
 from whet.reward.scorer import RewardScorer
 from whet.types import Prompt, Sample
@@ -39,7 +39,7 @@ def act(text):
 
 def one(reward_input): return act(reward_input["response"])
 def many(reward_inputs): return [act(row["response"]) for row in reward_inputs]
-def short(reward_inputs): return [1.0]
+def leaves_out(reward_inputs): return [1.0 for row in reward_inputs if row["response"] not in ("skip", "4")]
 def pid(reward_input): return os.getpid()
 def texts(reward_input): return "good"
 def columns(reward_input): return {"overall": 1, **reward_input}
@@ -62,9 +62,8 @@ def scorer_of(reward_file):
     built = []
 
     def build(function: str, output: Path | None = None, **changes) -> RewardScorer:
-        settings = {"reward_function_kwargs": {}, "num_cpus": 2, "reward_type": None, "timeout": 0.6, "fallback": -1.0}
         warnings: list[str] = []
-        config = SimpleNamespace(**{**settings, **changes})
+        config = RewardConfig(**{"timeout": 0.6, "fallback": -1.0, **changes})
         scorer = RewardScorer(f"{reward_file}:{function}", config, warn=warnings.append, output=output)
         scorer.warnings = warnings
         built.append(scorer)
@@ -119,6 +118,7 @@ def test_bad_samples_cost_only_themselves(scorer_of, function):
     assert "SIGSEGV" in text
     assert "exited with code 3" in text
     assert "in act" in text  # where it hung
+    assert "worker.py" not in text
 
 
 def test_code_that_swallows_everything_and_closes_our_pipe(scorer_of):
@@ -171,10 +171,10 @@ def test_batch_function_is_called_once_and_one_by_one_only_on_failure(scorer_of)
     assert "one by one" in scorer.warnings[0]
 
 
-def test_batch_of_the_wrong_length_fails_its_samples(scorer_of):
-    batch = samples("a", "b")
-    assert scorer_of("short").score(batch) == metrics()  # one by one, each gets its one result
-    assert [sample.reward for sample in batch] == [1.0, 1.0]
+def test_a_sample_left_out_of_the_results_fails_alone(scorer_of):
+    batch = samples("a", "b", "skip")
+    assert scorer_of("leaves_out").score(batch) == metrics(bad_result=1)
+    assert [sample.reward for sample in batch] == [1.0, 1.0, -1.0]
 
 
 def test_every_column_is_passed_and_cannot_hide_the_response(scorer_of):
@@ -212,6 +212,14 @@ def test_workers_are_kept_between_steps_and_editing_the_file_changes_nothing(sco
     assert second[0].reward != first[0].reward
 
 
+def test_the_function_in_the_docs_works(scorer_of, reward_file):
+    docs = Path(__file__).parents[2] / "docs" / "rewards.md"
+    reward_file.write_text(docs.read_text().split("```python\n")[1].split("```")[0])
+    batch = samples(" 4", "5")
+    scorer_of("compute_score", reward_function_kwargs={"format_weight": 0.2}).score(batch)
+    assert [sample.scores for sample in batch] == [{"overall": 1.0, "accuracy": 1.0}, {"overall": 0.0, "accuracy": 0.0}]
+
+
 def test_no_samples(scorer_of):
     assert scorer_of("one").score([]) == metrics()
 
@@ -237,7 +245,7 @@ def test_check_accepts_what_works_and_starts_one_worker(scorer_of):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("short", "2 samples went in and 1 results came back"),
+        ("leaves_out", "2 samples went in and 0 results came back"),
         ("texts", "must be a number, not str; it returned 'good'"),
         ("act", r"takes \(text\)"),
         ("absent", "has no function absent"),

@@ -6,10 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from whet.config.reward import RewardConfig
 from whet.reward.process import WorkerProcess
 from whet.reward.scorer import RewardScorer
 from whet.types import Prompt, Sample
@@ -27,10 +27,10 @@ def main(reward_input):
 
 TRAINER = """
 import sys, threading
-from types import SimpleNamespace
+from whet.config.reward import RewardConfig
 from whet.reward.scorer import RewardScorer
 from whet.types import Prompt, Sample
-config = SimpleNamespace(reward_function_kwargs={}, num_cpus=2, reward_type=None, timeout=60.0, fallback=0.0)
+config = RewardConfig(timeout=60.0)
 scorer = RewardScorer(sys.argv[1], config)
 
 def score(*texts):
@@ -127,7 +127,7 @@ def test_workers_and_their_children_die_with_a_killed_trainer(reward_file, texts
 
 @pytest.fixture
 def scorer(reward_file):
-    config = SimpleNamespace(reward_function_kwargs={}, num_cpus=1, reward_type=None, timeout=20.0, fallback=0.0)
+    config = RewardConfig(num_cpus=1, timeout=20.0)
     with RewardScorer(str(reward_file), config) as scorer:
         yield scorer
 

@@ -59,7 +59,7 @@ def load_module(source: RewardSource) -> ModuleType:
     module.__file__ = source.path
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:
-        exec(compile(source.text, source.path, "exec"), module.__dict__)
+        exec(compile(source.text, source.path, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # a reward file may call sys.exit while it is imported
         raise UserError(f"{KEY}: {_where(error, source.path)}: {_last_line(error)}") from error
     return module

@@ -6,6 +6,7 @@ overruns costs its worker (killed and replaced) and nobody else.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,9 +22,10 @@ FAILED_STARTS = 3  # in a row, before the rest of the calls are given up
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A pickled (seed, inputs) and the seconds it may take."""
+    """What one call of the function scores, and the seconds it may take."""
 
-    payload: bytes
+    seed: str
+    inputs: list[dict[str, Any]]
     budget: float
 
 
@@ -32,7 +34,7 @@ class Outcome:
     """How a call ended: one result per input, or the way it failed."""
 
     results: list[dict[str, Any]] = field(default_factory=list)  # {"scores": {...}} or {"bad": "..."} each
-    failure: str | None = None  # "raised", "timeout", "died", "bad result"
+    failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results
     detail: str = ""  # the traceback, or what happened
     cause: str = ""  # equal for failures that need to be reported only once
 
@@ -99,7 +101,8 @@ class WorkerPool:
         for worker in self._workers:
             if queue and worker.ready and worker.task is None:
                 task = queue.popleft()
-                worker.call(task, calls[task].payload, calls[task].budget)
+                payload = pickle.dumps((calls[task].seed, calls[task].inputs))
+                worker.call(task, payload, calls[task].budget)
 
     def _collect(self) -> list[tuple[int, Outcome]]:
         """Wait for the next message or deadline; returns the calls that ended with it."""

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import takewhile
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from whet.reward.function import RewardSource
-from whet.reward.worker import WHERE_SIGNAL
+from whet.reward.worker import PACKAGE_FOLDER, WHERE_SIGNAL
 
 IO_SECONDS = 10
 START_SECONDS = 120.0  # reward files may import large packages
@@ -101,7 +102,7 @@ class WorkerProcess:
             raise WorkerGoneError("its reply could not be read; reward code must not write to unknown files") from None
 
     def where(self) -> str:
-        """The stack of a worker that does not answer, innermost frame first; empty when it cannot tell."""
+        """The user's frames in a worker that does not answer, innermost first; empty when it cannot tell."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, WHERE_SIGNAL)
         text = b""
@@ -112,7 +113,8 @@ class WorkerProcess:
             if not piece or len(text) > 4096:
                 break
             end = min(end, time.monotonic() + TRACE_SECONDS / 5)
-        return text.decode(errors="replace")
+        lines = text.decode(errors="replace").splitlines()
+        return "\n".join(takewhile(lambda line: PACKAGE_FOLDER not in line, lines))
 
     def is_alive(self) -> bool:
         """Whether the process is still there."""
@@ -120,14 +122,15 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the worker and all that the user's code started in it, at once."""
+        if self.channel.closed:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1)
-        if not self.channel.closed:
-            self.channel.close()
-            os.close(self._lifeline)
-            os.close(self._trace)
+        self.channel.close()
+        os.close(self._lifeline)
+        os.close(self._trace)
 
     def _write(self, payload: bytes) -> None:
         with contextlib.suppress(OSError):  # gone or stuck: the read that follows, or the deadline, says so

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +46,7 @@ class RewardScorer:
         self._config = config
         self._warn = warn
         self._batch: bool | None = None
-        self._reported: set[tuple[str | None, str | None]] = set()
+        self._reported: set[tuple[str, str]] = set()
         options = dict(config.reward_function_kwargs)
         setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output)
         self._pool = WorkerPool(setup, config.num_cpus)
@@ -63,15 +62,13 @@ class RewardScorer:
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self._scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]
-            problems = [result["bad"] for result in outcome.results if "bad" in result]
             if outcome.failure == "bad result":
-                problems = [outcome.detail]
-            if problems:
-                raise UserError(f"{KEY}={self._spec}: {problems[0]} (tried with row {group[0].prompt.uid})")
+                raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
+            for row, result in zip(group, outcome.results):
+                if "bad" in result:
+                    raise UserError(f"{KEY}={self._spec}: {result['bad']} (tried with row {row.prompt.uid})")
             if outcome.failure:
-                self._report(
-                    group[0], outcome, "in the dry run before training; training goes on, failures are counted"
-                )
+                self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
     def score(self, samples: list[Sample], progress: Callable[[int], None] | None = None) -> dict[str, float]:
         """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many are finished."""
@@ -87,7 +84,7 @@ class RewardScorer:
         groups = [[sample] for sample in samples]
         if samples and self._scores_batches():
             outcome = self._call_each([samples])[0]
-            if outcome.failure is None or len(samples) == 1:
+            if not outcome.failure or len(samples) == 1:
                 settle(samples, outcome)
                 groups = []
             else:
@@ -126,8 +123,11 @@ class RewardScorer:
     def _as_call(self, group: list[Sample]) -> Call:
         first = group[0]
         seed = f"{first.prompt.uid}/{first.index}/{first.version}"
-        payload = pickle.dumps((seed, [reward_input(sample) for sample in group]))
-        return Call(payload, self._config.timeout * math.ceil(len(group) / SAMPLES_PER_TIMEOUT))
+        return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
+
+    def _budget(self, size: int) -> float:
+        """Seconds for a call with so many samples."""
+        return self._config.timeout * math.ceil(size / SAMPLES_PER_TIMEOUT)
 
     def _settle(self, group: list[Sample], outcome: Outcome) -> None:
         if outcome.failure:
@@ -158,11 +158,8 @@ class RewardScorer:
         if ("batch", outcome.failure) in self._reported:
             return
         self._reported.add(("batch", outcome.failure))
-        budget = self._config.timeout * math.ceil(size / SAMPLES_PER_TIMEOUT)
-        self._warn(
-            f"reward function {self._spec} {_describe(outcome, budget)} on a batch of {size}, so its samples are "
-            f"scored one by one (shown once)\n{outcome.detail}".rstrip()
-        )
+        what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
+        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
 
 
 def reward_input(sample: Sample) -> dict[str, Any]:
@@ -188,4 +185,4 @@ def _describe(outcome: Outcome, seconds: float) -> str:
         "timeout": f"did not finish within {seconds:g} s",
         "died": "ended its process",
         "bad result": "returned no usable score",
-    }[outcome.failure or "raised"]
+    }[outcome.failure]
