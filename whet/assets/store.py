@@ -1,0 +1,137 @@
+"""Built-in names such as `whet/quickstart`: made on demand and kept, as a hub id is downloaded and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from whet.errors import UserError
+
+Say = Callable[[str], None]
+
+PREFIX = "whet/"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one built-in is made."""
+
+    version: str  # another version is another folder
+    splits: tuple[str, ...]  # the data files in it: "train" is train.jsonl
+    disk: int  # bytes that making it needs
+    make: Callable[[Path, Say], None]
+
+
+def _make_quickstart(folder: Path, say: Say) -> None:
+    from whet.assets.quickstart import make_quickstart
+
+    make_quickstart(folder, say)
+
+
+def _make_smollm2(folder: Path, say: Say) -> None:
+    from whet.assets.smollm2 import make_smollm2
+
+    make_smollm2(folder / "model", say)
+
+
+def _source_hash(*files: str) -> str:
+    """Names the recipe by its source, so that no edit of it can leave an old folder in use."""
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join((folder / file).read_bytes() for file in files)).hexdigest()[:8]
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every built-in by its name after `whet/`."""
+    task = _source_hash("digits.py", "tokenizer.py", "warm_start.py", "quickstart.py")
+    return {
+        "quickstart": Recipe(version=task, splits=("train", "test"), disk=10 << 20, make=_make_quickstart),
+        "smollm2": Recipe(version="1", splits=(), disk=600 << 20, make=_make_smollm2),
+    }
+
+
+def home() -> Path:
+    """Where built-ins are kept: $WHET_HOME, or ~/.cache/whet."""
+    return Path(os.environ.get("WHET_HOME") or Path.home() / ".cache" / "whet").expanduser()
+
+
+def is_builtin(name: str) -> bool:
+    """Whether `name` means one of ours: it reads `whet/...` and no such file or folder stands here."""
+    return name.startswith(PREFIX) and name.count("/") == 1 and not Path(name).exists()
+
+
+def _recipe(name: str) -> Recipe:
+    known = recipes()
+    if name.removeprefix(PREFIX) not in known:
+        raise UserError(f"{name}: there is no such built-in. Those that exist: {', '.join(PREFIX + k for k in known)}.")
+    return known[name.removeprefix(PREFIX)]
+
+
+def _writable_home(name: str, need: int) -> Path:
+    root = home()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{name} is made on this machine and kept in {root}, which cannot be written to ({error.strerror}). "
+            "Set the environment variable WHET_HOME to a folder that can."
+        ) from error
+    free = shutil.disk_usage(root).free
+    if free < need:
+        raise UserError(
+            f"{name} needs {need >> 20} MB in {root}, where {free >> 20} MB are free. "
+            "Make room, or set the environment variable WHET_HOME to a folder on another disk."
+        )
+    return root
+
+
+def builtin(name: str, say: Say) -> Path:
+    """The folder of the built-in `name`, made now if it is not there yet."""
+    recipe = _recipe(name)
+    short = name.removeprefix(PREFIX)
+    folder = home() / f"{short}-{recipe.version}"
+    if folder.is_dir():
+        return folder
+    root = _writable_home(name, recipe.disk)
+    # The lock keeps a second process from doing the same work; the rename keeps a killed one from leaving half of it.
+    with FileLock(root / f".{short}.lock"):
+        if folder.is_dir():
+            return folder
+        for left_behind in root.glob(f".{short}-*"):
+            shutil.rmtree(left_behind)
+        side = Path(tempfile.mkdtemp(prefix=f".{short}-", dir=root))
+        try:
+            recipe.make(side, say)
+            side.chmod(0o755)  # mkdtemp makes folders that only their owner can read
+            side.rename(folder)
+        finally:
+            shutil.rmtree(side, ignore_errors=True)
+    return folder
+
+
+def resolve_model(name: str, say: Say) -> str:
+    """The model folder of a built-in name; any other name as it is."""
+    return str(builtin(name, say) / "model") if is_builtin(name) else name
+
+
+def resolve_data(files: str, say: Say) -> str:
+    """The files of built-ins such as `whet/quickstart@train`, alone or in a comma-separated list; others as they are."""
+    return ",".join(_data_file(spec.strip(), say) if is_builtin(spec.strip()) else spec for spec in files.split(","))
+
+
+def _data_file(spec: str, say: Say) -> str:
+    name, _, split = spec.partition("@")
+    splits = _recipe(name).splits
+    if not splits:
+        raise UserError(f"{spec}: the built-in {name} is a model and has no data.")
+    if split not in splits:
+        raise UserError(f"{spec}: name a split: {' or '.join(f'{name}@{choice}' for choice in splits)}.")
+    return str(builtin(name, say) / f"{split}.jsonl")
