@@ -24,6 +24,7 @@ from whet.run.manifest import MANIFEST, Checkpoint, DamagedError, read_manifest,
 
 _STEP = re.compile(r"global_step_(\d+)")
 _SIDE = re.compile(r"\.(global_step_\d+)\.(tmp|was|gone)-\w+")
+NO_ROOM = 1_000_000  # bytes free: a disk that counts as full
 
 
 def _say_nothing(message: str) -> None:
@@ -59,10 +60,11 @@ class CheckpointStore:
             write_manifest(side, step, self._next_serial(), meta)
             self._publish(side, target, was)
         except BaseException as error:
+            trouble = _disk_trouble(error, self.folder)  # asked before removing what fills the disk
             shutil.rmtree(side, ignore_errors=True)
-            if _is_disk_trouble(error, self.folder):
-                raise UserError(self._disk_trouble(target, error)) from error
-            raise
+            if trouble is None:
+                raise
+            raise UserError(self._not_saved(target, trouble)) from error
         try:
             self._prune(newest=target, replaced=was)
             self._write_tracker()
@@ -149,14 +151,14 @@ class CheckpointStore:
         }
         write_text(self.folder / "checkpoint_tracker.json", json.dumps(summary, indent=2) + "\n")
 
-    def _disk_trouble(self, target: Path, error: BaseException) -> str:
+    def _not_saved(self, target: Path, trouble: str) -> str:
         good = _last_good(self.folder)
         if good is None:
             standing = "No checkpoint of this run is complete yet: the run has to start from the beginning."
         else:
             standing = f"The last good checkpoint is {good.path}; the same command resumes from it."
         return (
-            f"trainer.save_checkpoint_path: could not save {target}: {error}. {standing} "
+            f"trainer.save_checkpoint_path: could not save {target}: {trouble}. {standing} "
             "Free disk space, lower trainer.save_limit, or move the run folder to a larger disk first."
         )
 
@@ -207,10 +209,14 @@ def _is_score(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _is_disk_trouble(error: BaseException, folder: Path) -> bool:
+def _disk_trouble(error: BaseException, folder: Path) -> str | None:
+    """What is wrong with the disk, when that is why saving failed."""
+    said = str(error).partition("\n")[0]
     if isinstance(error, OSError):
-        return True
+        return said
+    if not isinstance(error, Exception):
+        return None
     # torch and safetensors report a full disk in exceptions of their own.
-    full = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-    nearly_full = shutil.disk_usage(folder).free < 1_000_000
-    return isinstance(error, Exception) and (nearly_full or any(words in str(error) for words in full))
+    if any(words in said for words in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))):
+        return said
+    return f"the disk is full ({said})" if shutil.disk_usage(folder).free < NO_ROOM else None

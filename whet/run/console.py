@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console as Screen
+from rich.console import RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -28,7 +29,7 @@ from rich.text import Text
 from whet.run.lines import Field, done_lines, generations, line, step_fields, validation_fields, visible
 from whet.types import Sample
 
-PLAIN_WIDTH = 160
+PLAIN_TABLE_WIDTH = 120
 
 
 class Console:
@@ -60,8 +61,12 @@ class Console:
             return
         progress = self._open_progress()
         task = progress.add_task(name, total=total)
+
+        def advance(n: int = 1) -> None:
+            progress.advance(task, n)
+
         try:
-            yield lambda n=1: progress.advance(task, n)
+            yield advance
         finally:
             progress.remove_task(task)
             self._close_progress()
@@ -77,15 +82,15 @@ class Console:
     def samples_table(self, samples: Sequence[Sample]) -> None:
         """A small table of generations."""
         if samples:
-            self._print(lambda width: generations(samples, min(width, PLAIN_WIDTH)))
+            self._print(lambda width: generations(samples, width or PLAIN_TABLE_WIDTH))
 
     def note(self, message: str) -> None:
         """Something worth knowing."""
-        self._print(lambda width: Text(visible(message)))
+        self._say(Text(visible(message)))
 
     def warn(self, message: str) -> None:
         """Something that may be wrong."""
-        self._print(lambda width: Text.assemble(("warning: ", "bold yellow"), visible(message)))
+        self._say(Text.assemble(("warning: ", "bold yellow"), visible(message)))
 
     def done(
         self,
@@ -98,20 +103,23 @@ class Console:
     ) -> None:
         """Closing lines: validation before → after, the run folder, and how to go on."""
         for text in done_lines(step, self.total_steps, folder, seconds, before or {}, after or {}, resume):
-            self._print(lambda width, text=text: text)
+            self._say(text)
+
+    def _say(self, text: Text) -> None:
+        self._print(lambda width: text)
 
     def _fields(self, fields: list[Field]) -> None:
         self._print(lambda width: line(fields, width))
 
-    def _print(self, render: Callable[[int], object]) -> None:
-        """Print on the screen at its width, and in full in the log."""
+    def _print(self, render: Callable[[int | None], RenderableType]) -> None:
+        """Print on a terminal for its width, elsewhere and in the log in full (width None)."""
         # Soft wrapping leaves long lines to the terminal, so that paths and commands can be copied whole.
-        self._screen.print(render(self._screen.width), soft_wrap=True)
+        self._screen.print(render(self._screen.width if self.live else None), soft_wrap=True)
         if self._log is None:
             return
         try:
             with self._log.open("a", encoding="utf-8", errors="replace") as file:
-                _plain_screen(file).print(render(PLAIN_WIDTH), soft_wrap=True)
+                _plain_screen(file).print(render(None), soft_wrap=True)
         except OSError as error:
             self._log = None
             self.warn(f"the log file cannot be written any more: {error}")
@@ -151,7 +159,7 @@ class _Rate(ProgressColumn):
 def _plain_screen(stream: TextIO) -> Screen:
     # Said outright, because FORCE_COLOR and the like would otherwise colour files and pipes.
     return Screen(
-        file=stream, force_terminal=False, color_system=None, no_color=True, highlight=False, width=PLAIN_WIDTH
+        file=stream, force_terminal=False, color_system=None, no_color=True, highlight=False, width=PLAIN_TABLE_WIDTH
     )
 
 

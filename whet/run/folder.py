@@ -129,4 +129,4 @@ def _unusable(path: Path, error: OSError) -> str:
         reason = f"{obstacle} is a file, not a folder"
     else:
         reason = error.strerror or str(error)
-    return f"{KEY}: cannot write to {path}: {reason}. Choose a folder that this user can write to."
+    return f"{KEY}: cannot write to {path}: {reason}. Choose a folder that this user can write to, on a disk with room."

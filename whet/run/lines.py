@@ -23,6 +23,7 @@ STAGES = {
     "timing_s/ref_log_probs": "ref",
     "timing_s/update": "update",
 }
+JOINERS = "\u200c\u200d"  # format marks that ordinary text needs: Persian, Hindi, composed emoji
 VALIDATION_KNOWN = ("val/reward", "val/accuracy", "val/response_length_mean")
 
 
@@ -71,10 +72,10 @@ def validation_fields(step: int, total: int, metrics: Mapping[str, float]) -> li
     return [Field(text, rank) for rank, text in enumerate(texts) if text is not None]
 
 
-def line(fields: Sequence[Field], width: int) -> Text:
-    """The fields that fit on one line of the terminal; metrics.jsonl has them all."""
+def line(fields: Sequence[Field], width: int | None) -> Text:
+    """The fields that fit on one line of a terminal, or all of them where there is no width to fit."""
     kept = list(fields)
-    while len(kept) > 1 and sum(field.text.cell_len + 2 for field in kept) - 2 > width:
+    while width is not None and len(kept) > 1 and sum(field.text.cell_len + 2 for field in kept) - 2 > width:
         kept.remove(max(kept, key=lambda field: field.rank))
     return Text("  ").join(field.text for field in kept)
 
@@ -134,6 +135,8 @@ def visible(text: str, newline: str = "\n") -> str:
 def _visible(char: str) -> str:
     if char == "\t":
         return " "
+    if char in JOINERS:
+        return char
     # Cc: control characters, ESC among them; Cf: invisible format marks, right-to-left overrides among them;
     # Cs: half surrogate pairs, which no terminal encoding can hold; Zl, Zp: line breaks in disguise.
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char

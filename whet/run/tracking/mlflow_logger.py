@@ -27,7 +27,8 @@ class MlflowLogger:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the finite metrics; MLflow's names have no @, so val/pass@4 is val/pass_at_4 there."""
         finite = {name.replace("@", "_at_"): float(value) for name, value in metrics.items() if math.isfinite(value)}
-        self._mlflow.log_metrics(finite, step=step)
+        # In the background: MLflow retries for minutes when its server is away, and the next step must not wait.
+        self._mlflow.log_metrics(finite, step=step, synchronous=False)
 
     def table(self, step: int, samples: Sequence[Sample]) -> None:
         """Store the generations as a JSON artifact."""
@@ -43,5 +44,6 @@ class MlflowLogger:
         self._mlflow.log_dict({"step": step, "generations": rows}, f"generations/{step:06d}.json")
 
     def close(self) -> None:
-        """End the run."""
+        """Wait for what is still being sent and end the run."""
+        self._mlflow.flush_async_logging()
         self._mlflow.end_run()

@@ -7,6 +7,7 @@ once and training goes on. Everything that can be wrong beforehand is an error w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from whet.errors import UserError
@@ -64,19 +65,19 @@ class Tracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of one step, those of its validation included."""
         for name, logger in self._loggers.items():
-            self._attempt(name, lambda logger=logger: logger.log(step, metrics))
+            self._attempt(name, partial(logger.log, step, metrics))
 
     def samples(self, step: int, split: str, samples: Sequence[Sample]) -> None:
         """Write every sample of a step to `samples/{split}_{step}.parquet`."""
         if not self._log_samples:
             return
         path = self._folder.samples / f"{split}_{step:06d}.parquet"
-        self._attempt("samples", lambda: write_samples(path, step, samples, self._log_token_log_probs))
+        self._attempt("samples", partial(write_samples, path, step, samples, self._log_token_log_probs))
 
     def table(self, step: int, samples: Sequence[Sample]) -> None:
         """Show a few generations of a validation in every logger."""
         for name, logger in self._loggers.items():
-            self._attempt(name, lambda logger=logger: logger.table(step, samples))
+            self._attempt(name, partial(logger.table, step, samples))
 
     def close(self) -> None:
         """Flush and close every logger."""
@@ -108,4 +109,4 @@ def _build(name: str, run: RunInfo) -> Logger:
 
 
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
