@@ -69,6 +69,14 @@ def test_config_is_replaced_whole(tmp_path):
         assert folder.config.stat().st_mode & 0o777 == 0o666 & ~current_umask()
 
 
+def test_files_that_a_killed_run_left_half_written_are_cleared(tmp_path):
+    (tmp_path / "samples").mkdir()
+    for name in (".config.yaml.tmp-1a", "samples/.train_000001.parquet.tmp-2b", "samples/train_000001.parquet"):
+        (tmp_path / name).write_text("x")
+    RunFolder(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".lock", "samples", "train_000001.parquet"]
+
+
 def test_a_second_process_is_told_who_holds_the_folder(tmp_path):
     process, _ = start(HOLDER, tmp_path)
     try:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+SIDE_MARK = ".tmp-"  # in the hidden name of a file that is not finished
+
 
 def fsync_folder(path: Path) -> None:
     """Make the names in a folder (created, renamed, removed) durable."""
@@ -30,7 +32,7 @@ def fsync_file(path: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a side file; when the block ends well it becomes `path` in one step, otherwise it is removed."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.tmp-", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}{SIDE_MARK}", dir=path.parent)
     os.close(descriptor)
     side = Path(name)
     try:

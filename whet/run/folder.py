@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from whet.errors import UserError
-from whet.run.durable import fsync_file, write_text
+from whet.run.durable import SIDE_MARK, fsync_file, write_text
 
 KEY = "trainer.save_checkpoint_path"
 GB = 1e9
@@ -31,6 +31,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.path)
             _probe(self.path)
+            _clear_side_files(self.path, self.samples)
         except OSError as error:
             self.close()
             raise UserError(_unusable(self.path, error)) from error
@@ -59,9 +60,13 @@ class RunFolder:
         """What the console said, in plain text."""
         return self.path / "run.log"
 
+    def free_bytes(self) -> int:
+        """What the disk of this folder can still hold."""
+        return shutil.disk_usage(self.path).free
+
     def check_free(self, needed_bytes: int) -> None:
         """Refuse to start when the disk cannot hold what the run will write."""
-        free = shutil.disk_usage(self.path).free
+        free = self.free_bytes()
         if free < needed_bytes:
             self.close()
             raise UserError(
@@ -121,6 +126,14 @@ def _probe(folder: Path) -> None:
         fsync_file(probe)
     finally:
         probe.unlink(missing_ok=True)
+
+
+def _clear_side_files(*folders: Path) -> None:
+    """Remove files that a killed run was still writing to the side."""
+    for folder in folders:
+        for path in folder.glob(f".*{SIDE_MARK}*"):
+            if path.is_file():
+                path.unlink()
 
 
 def _unusable(path: Path, error: OSError) -> str:
