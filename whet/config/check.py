@@ -32,8 +32,8 @@ def check_config(config: Config) -> None:
 
 
 def val_rollout(config: Config) -> RolloutConfig:
-    """The rollout config of validation: training's, with `val_override_config` over it."""
-    return replace(config.worker.rollout, val_override_config={}, **_overrides(config))
+    """The rollout config of validation: training's with one sample a prompt, and `val_override_config` over it."""
+    return replace(config.worker.rollout, val_override_config={}, **{"n": 1, **_overrides(config)})
 
 
 def _overrides(config: Config) -> dict[str, Any]:

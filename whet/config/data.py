@@ -11,7 +11,7 @@ from whet.config.keys import key
 class DataConfig:
     """Where prompts come from and how long they and their responses may be."""
 
-    train_files: str = key("", "training data: a file, a folder or a hub dataset, with an optional @split")
+    train_files: str = key("", "training data: files, folders or hub datasets with an optional @split, commas between")
     val_files: str = key("", "validation data, named like train_files")
     prompt_key: str = key("prompt", "column that holds the prompt")
     answer_key: str = key("answer", "column that holds the ground truth for the reward function")

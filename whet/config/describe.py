@@ -50,7 +50,7 @@ def reference() -> str:
 
 INTRODUCTION = """# Config reference
 
-<!-- Written by `python -m whet.config.describe > docs/config.md`; a test compares the two. -->
+<!-- Written by `python -m whet.config > docs/config.md`; a test compares the two. -->
 
 A run reads its settings in this order, later ones winning: the defaults below, the file of `config=FILE`, then each
 `key=value` argument.
@@ -72,7 +72,3 @@ def _groups() -> Iterator[tuple[str, list[Key]]]:
 def _help(key: Key) -> str:
     limits = ", ".join(key.choices) if key.choices else bounds_in_words(key)
     return f"{key.help} ({limits})" if limits else key.help
-
-
-if __name__ == "__main__":
-    print(reference(), end="")
