@@ -1,0 +1,19 @@
+"""Pure functions of tensors, found by name: advantages, policy losses, KL, aggregation."""
+
+from whet.algos import advantages, losses
+from whet.algos.aggregate import Normaliser, aggregate
+from whet.algos.kl import kl_penalty
+from whet.algos.registry import Signals, advantage, find_advantage, find_policy_loss, policy_loss
+
+__all__ = [
+    "Normaliser",
+    "Signals",
+    "advantage",
+    "advantages",
+    "aggregate",
+    "find_advantage",
+    "find_policy_loss",
+    "kl_penalty",
+    "losses",
+    "policy_loss",
+]

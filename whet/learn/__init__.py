@@ -1,0 +1,1 @@
+"""The model being trained: packing, log-probs, the update, the optimizer."""

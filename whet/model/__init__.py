@@ -1,0 +1,1 @@
+"""The transformers model that learner and sampler share: loading, and the one attention hook both go through."""

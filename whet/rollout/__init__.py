@@ -1,0 +1,1 @@
+"""From prompts to samples: the engines that write responses."""

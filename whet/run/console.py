@@ -53,6 +53,10 @@ class Console:
         self._progress: Progress | None = None
         self._stages = 0
 
+    def log_to(self, path: Path) -> None:
+        """Write everything but the bars to this file from now on."""
+        self._log = path
+
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
         """Show a bar for the length of the block and yield the function that advances it."""

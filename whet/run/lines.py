@@ -162,7 +162,8 @@ def _head(word: str, step: int, total: int, style: str) -> Text:
 def _number(label: str, metrics: Mapping[str, float], name: str, form: str) -> Text | None:
     if name not in metrics:
         return None
-    return Text.assemble((f"{label} " if label else "", "dim"), form.format(metrics[name]))
+    value = round(metrics[name], 12) + 0.0  # a KL of -1e-17 is 0, not -0
+    return Text.assemble((f"{label} " if label else "", "dim"), form.format(value))
 
 
 def _trouble(label: str, metrics: Mapping[str, float], name: str) -> Text | None:

@@ -1,0 +1,111 @@
+"""Log-probs and entropies of tokens straight from hidden states, a chunk of rows at a time.
+
+Logits for all tokens never exist at once: a chunk's logits are made, reduced and dropped, and made again in the
+backward pass. Peak memory is one chunk, whatever the number of tokens or the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from whet.model.load import Head
+
+_CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MiB in fp32
+
+
+def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-prob of each target and entropy of each distribution, both (N,) in fp32, of logits / temperature."""
+    return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
+
+
+def _chunks(n: int, vocabulary: int) -> list[slice]:
+    size = max(16, _CHUNK_ELEMENTS // vocabulary)
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    """z = softcap(W h + b) / T;  log p = z_target − lse(z);  H = lse(z) − Σ p z."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        temperature: float,
+        softcap: float | None,
+    ) -> tuple[Tensor, Tensor]:
+        N = len(targets_N)
+        log_probs = torch.empty(N, dtype=torch.float32, device=hidden_NH.device)
+        entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
+        for rows in _chunks(N, len(weight_VH)):
+            z = _scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
+            lse = torch.logsumexp(z, dim=-1)
+            log_probs[rows] = z.gather(1, targets_N[rows, None]).squeeze(1) - lse
+            p = torch.exp(z - lse[:, None])
+            entropy[rows] = lse - p.mul_(z).sum(dim=-1)
+            normaliser[rows] = lse
+        ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
+        ctx.temperature, ctx.softcap = temperature, softcap
+        ctx.set_materialize_grads(False)
+        return log_probs, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        if grad_log_probs is None and grad_entropy is None:
+            return (None,) * 6
+        grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
+        grad_weight = torch.zeros_like(weight_VH) if need_weight else None
+        grad_bias = torch.zeros_like(bias_V) if need_bias else None
+        for rows in _chunks(len(targets_N), len(weight_VH)):
+            z = _scaled_logits(hidden_NH[rows], weight_VH, bias_V, ctx.temperature, ctx.softcap)
+            log_p = z - normaliser[rows, None]
+            grad_z = _logit_gradient(
+                log_p,
+                targets_N[rows],
+                None if grad_log_probs is None else grad_log_probs[rows],
+                None if grad_entropy is None else grad_entropy[rows],
+                entropy[rows],
+            ).div_(ctx.temperature)
+            if ctx.softcap is not None:
+                grad_z *= 1 - (z * (ctx.temperature / ctx.softcap)).square()  # d tanh
+            grad_z = grad_z.to(hidden_NH.dtype)
+            if grad_hidden is not None:
+                torch.mm(grad_z, weight_VH, out=grad_hidden[rows])
+            if grad_weight is not None:
+                grad_weight.addmm_(grad_z.t(), hidden_NH[rows])
+            if grad_bias is not None:
+                grad_bias += grad_z.sum(dim=0)
+        return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+def _scaled_logits(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, softcap: float | None
+) -> Tensor:
+    z = Head(weight_VH, bias_V, softcap).logits(hidden_NH).float()
+    return z if temperature == 1.0 else z / temperature
+
+
+def _logit_gradient(
+    log_p_NV: Tensor, targets_N: Tensor, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, entropy_N: Tensor
+) -> Tensor:
+    """Σ g ∂/∂z, with ∂log p_t/∂z = onehot − p and ∂H/∂z = −p (log p + H)."""
+    p = log_p_NV.exp()
+    if grad_entropy is None:
+        grad = p.mul_(-grad_log_probs[:, None])
+    else:
+        scale = grad_entropy[:, None] * (log_p_NV + entropy_N[:, None])
+        if grad_log_probs is not None:
+            scale += grad_log_probs[:, None]
+        grad = p.mul_(-scale)
+    if grad_log_probs is not None:
+        grad.scatter_add_(1, targets_N[:, None], grad_log_probs[:, None])
+    return grad

@@ -1,0 +1,38 @@
+"""The optimizer and its learning rate, a pure function of the training step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from whet.config.optim import OptimConfig
+from whet.learn.kahan import KahanAdamW
+
+
+def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torch.optim.Optimizer:
+    """AdamW, or its Kahan-summed form for bf16 parameters."""
+    betas = (config.betas[0], config.betas[1])
+    if config.strategy == "adamw_bf16":
+        return KahanAdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay, fused=True)
+
+
+def learning_rate(step: int, total_steps: int, config: OptimConfig) -> float:
+    """The learning rate of training step `step` (the first is 1).
+
+    Warmup rises linearly and reaches lr at its last step, so that no step trains with 0. After it the rate is
+    constant, or follows a half cosine from lr down to min_lr_ratio · lr at the last step.
+    """
+    warmup = config.lr_warmup_steps
+    if warmup is None:
+        warmup = int(config.lr_warmup_ratio * total_steps)
+    if step <= warmup:
+        return config.lr * step / warmup
+    if config.lr_scheduler_type == "constant":
+        return config.lr
+    floor = config.min_lr_ratio or 0.0
+    progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+    return config.lr * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -1,0 +1,130 @@
+"""From a Hugging Face folder (or hub id) to a tokenizer and a model that whet can train and sample from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from whet.errors import UserError
+from whet.model import attention
+
+MODEL_KEY = "worker.actor.model.model_path"
+# Scalings between the last hidden state and the logits that whet's own head computation does not apply.
+_UNSUPPORTED_HEADS = ("logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model folder, with a padding token."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise UserError(f"worker.actor.model.tokenizer_path: no tokenizer could be read from {path}: {error}") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model_config(
+    path: str, trust_remote_code: bool = False, override: dict[str, Any] | None = None
+) -> PretrainedConfig:
+    """The model's own config, read before any weight; `override` changes some of its values."""
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{MODEL_KEY}: no model could be read from {path}: {error}") from None
+    for name, value in (override or {}).items():
+        if not hasattr(config, name):
+            raise UserError(f"worker.actor.model.override_config: {type(config).__name__} has no field {name!r}")
+        setattr(config, name, value)
+    return config
+
+
+def load_model(
+    path: str,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    trust_remote_code: bool = False,
+    override: dict[str, Any] | None = None,
+) -> PreTrainedModel:
+    """A causal language model whose attention goes through whet's hook, in evaluation mode."""
+    config = load_model_config(path, trust_remote_code, override)
+    for name in _UNSUPPORTED_HEADS:
+        if getattr(config, name, None) not in (None, 1, 1.0):
+            raise UserError(f"{MODEL_KEY}: {path} scales its logits ({name}), which whet does not support yet")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {error}") from None
+    return model.to(device).eval()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What turns a hidden state into logits: the output matrix and, for Gemma, a soft cap."""
+
+    weight_VH: Tensor
+    bias_V: Tensor | None
+    softcap: float | None
+
+    def logits(self, hidden_NH: Tensor) -> Tensor:
+        """(N, V) in the dtype of the weights."""
+        logits = nn.functional.linear(hidden_NH, self.weight_VH, self.bias_V)
+        if self.softcap is not None:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        return logits
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The model's output head; the weights are the model's own, not a copy."""
+    layer = model.get_output_embeddings()
+    softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return Head(layer.weight, getattr(layer, "bias", None), softcap)
+
+
+def hidden_states(model: PreTrainedModel, ids_N: Tensor, positions_N: Tensor, how: attention.Attention) -> Tensor:
+    """Last hidden states (N, H) of one packed row of tokens, before the output head."""
+    output = model.base_model(
+        input_ids=ids_N.unsqueeze(0), position_ids=positions_N.unsqueeze(0), use_cache=False, attention=how
+    )
+    return output.last_hidden_state[0]
+
+
+def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every token id that ends a response: those of generation_config.json and the tokenizer's own."""
+    ids: set[int] = set()
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    try:
+        eos = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:  # a folder without generation_config.json
+        eos = None
+    if eos is not None:
+        ids.update(eos if isinstance(eos, list) else [eos])
+    return frozenset(ids)
+
+
+def count_parameters(path: str) -> int | None:
+    """Parameters in the safetensors files of a local folder, read from their headers; None where there are none."""
+    files = sorted(Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
+    total = 0
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return total or None

@@ -1,0 +1,59 @@
+"""What every engine offers: prompts in, samples out, at once or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from whet.types import Prompt, Sample
+
+Progress = Callable[[int], None]  # called with the number of samples that just finished
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to write a response. Filters apply in this order: temperature, top_k, top_p, min_p."""
+
+    n: int = 1
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = -1  # -1 keeps every token
+    min_p: float = 0.0  # drop tokens less likely than min_p times the likeliest
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    seed: int = 0
+
+    @property
+    def filters(self) -> bool:
+        """Whether some tokens can be cut from the distribution."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+
+
+class Engine(Protocol):
+    """Writes responses with the current policy.
+
+    Sample ids name samples for the random numbers: the same (seed, sample id) writes the same response whatever else
+    is in the batch. `sample_ids[i]` belongs to prompt i; its n samples take the ids that follow from it.
+    """
+
+    version: int  # how many updates the weights have seen; stamped on every sample
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Sample]:
+        """n samples for each prompt, in the order of the prompts."""
+        ...
+
+    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """n samples of one prompt; joins whatever is being decoded, leaves when cancelled."""
+        ...
+
+    def release(self) -> None:
+        """Give back the memory held for sampling until the next call."""
+        ...

@@ -1,0 +1,123 @@
+"""The reference engine: plain `generate` of transformers, one padded batch a call.
+
+Slow and simple on purpose: it is what the native engine is compared with. Its random numbers are torch's own, seeded
+a call at a time, so a sample depends on its batch here. Log-probs come from the logits that `generate` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from whet.model import attention
+from whet.rollout.engine import Progress, SamplingParams
+from whet.rollout.uniforms import stream_keys
+from whet.types import Prompt, Sample
+
+
+class HFEngine:
+    """`model.generate` behind the Engine protocol."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        end_ids: frozenset[int],
+        max_num_seqs: int = 64,
+    ) -> None:
+        self.version = 0
+        self._model, self._tokenizer, self._end_ids = model, tokenizer, end_ids
+        self._max_num_seqs = max_num_seqs
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Sample]:
+        """n samples for each prompt, in the order of the prompts."""
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        rows = [(p, i, first + i) for p, first in zip(prompts, ids) for i in range(params.n)]
+        samples: list[Sample] = []
+        for start in range(0, len(rows), self._max_num_seqs):
+            batch = rows[start : start + self._max_num_seqs]
+            samples += self._batch(batch, params)
+            if progress is not None:
+                progress(len(batch))
+        return samples
+
+    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """n samples of one prompt."""
+        return self.generate([prompt], params, [sample_id])
+
+    def release(self) -> None:
+        """Nothing is held between calls."""
+
+    @torch.inference_mode()
+    def _batch(self, rows: list[tuple[Prompt, int, int]], params: SamplingParams) -> list[Sample]:
+        pad = self._tokenizer.pad_token_id
+        width = max(len(p.ids) for p, _, _ in rows)
+        ids = torch.tensor([[pad] * (width - len(p.ids)) + p.ids for p, _, _ in rows], device=self._model.device)
+        mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p, _, _ in rows], device=ids.device)
+        seed = int(stream_keys(params.seed, torch.tensor([rows[0][2]])))
+        self._model.set_attn_implementation("sdpa")
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                output = self._model.generate(ids, attention_mask=mask, **self._options(params))
+        finally:
+            self._model.set_attn_implementation(attention.NAME)
+        return self._samples(rows, output, params)
+
+    def _options(self, params: SamplingParams) -> dict[str, object]:
+        options: dict[str, object] = {
+            "max_new_tokens": params.max_tokens,
+            "do_sample": params.temperature > 0,
+            "pad_token_id": self._tokenizer.pad_token_id,
+            "eos_token_id": None if params.ignore_eos else sorted(self._end_ids),
+            "output_logits": True,
+            "return_dict_in_generate": True,
+        }
+        if params.temperature > 0:
+            options |= {
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": max(params.top_k, 0),
+                "min_p": params.min_p or None,
+            }
+        if params.stop:
+            options |= {"stop_strings": list(params.stop), "tokenizer": self._tokenizer}
+        return options
+
+    def _samples(
+        self, rows: list[tuple[Prompt, int, int]], output: GenerateDecoderOnlyOutput, params: SamplingParams
+    ) -> list[Sample]:
+        logits_BTV = torch.stack(output.logits, dim=1).float() / (params.temperature or 1.0)
+        steps = logits_BTV.shape[1]
+        response_BT = output.sequences[:, -steps:]
+        log_probs_BT = torch.log_softmax(logits_BTV, -1).gather(2, response_BT.unsqueeze(2)).squeeze(2)
+        samples = []
+        for (prompt, index, _), ids, log_probs in zip(rows, response_BT.tolist(), log_probs_BT.tolist()):
+            length, stopped = self._length(ids, params)
+            finish = "stop" if stopped else "length"
+            samples.append(
+                Sample(
+                    prompt, ids[:length], [1] * length, log_probs[:length], finish, index=index, version=self.version
+                )
+            )
+        return samples
+
+    def _length(self, ids: list[int], params: SamplingParams) -> tuple[int, bool]:
+        """How much of a padded row is the response, and whether it ended by itself."""
+        for i, token in enumerate(ids):
+            if not params.ignore_eos and token in self._end_ids:
+                return i + 1, True
+            if params.stop:
+                text = self._tokenizer.decode(ids[: i + 1], skip_special_tokens=False)
+                if any(s in text for s in params.stop):
+                    return i + 1, True
+        return len(ids), False

@@ -1,0 +1,205 @@
+"""The loop: admit, decode, postprocess; called in batches by the trainer and one by one by agents and servers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from whet.rollout.engine import Progress, SamplingParams
+from whet.rollout.native.runner import ModelRunner
+from whet.rollout.native.sampler import sample
+from whet.rollout.native.scheduler import Scheduler
+from whet.rollout.native.sequence import Request, Sequence
+from whet.rollout.native.stop import StopCheck
+from whet.rollout.uniforms import stream_keys, uniforms
+from whet.types import Prompt, Sample
+
+
+class NativeEngine:
+    """Continuous batching on the learner's weights. Requests join and leave between any two tokens.
+
+    One thread steps at a time: `generate` steps in the caller's thread, `sample` starts a background thread that steps
+    while anything is unfinished. Both may be in use at once; each step serves all requests.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        end_ids: frozenset[int],
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 8192,
+    ) -> None:
+        self.version = 0
+        self._runner = ModelRunner(model)
+        self._scheduler = Scheduler(max_num_seqs)
+        self._stop = StopCheck(tokenizer, end_ids)
+        self._prefill_tokens = max_num_batched_tokens
+        self._stepping = threading.Lock()  # held during a step: the running sequences and the cache
+        self._queue = threading.Lock()  # held for moments: new and leaving requests
+        self._new: list[Request] = []
+        self._leaving: list[Request] = []
+        self._driver: threading.Thread | None = None
+
+    def generate(
+        self,
+        prompts: Seq[Prompt],
+        params: SamplingParams,
+        sample_ids: Seq[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Sample]:
+        """n samples for each prompt, in the order of the prompts."""
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        on_finish: Callable[[Request], None] | None = None
+        if progress is not None:
+            report = progress  # bound here so that the closure is known to be callable
+
+            def on_finish(request: Request) -> None:
+                report(request.params.n)
+
+        requests = [self.submit(p, params, i, on_finish) for p, i in zip(prompts, ids)]
+        try:
+            while any(r.unfinished for r in requests):
+                self.step()
+        except BaseException:
+            for request in requests:
+                self.abort(request)
+            raise
+        return [s for r in requests for s in r.samples(self.version)]
+
+    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """n samples of one prompt; joins whatever is being decoded, leaves when cancelled."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finished(_: Request) -> None:
+            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+
+        request = self.submit(prompt, params, sample_id, finished)
+        self._drive()
+        try:
+            await done
+        except asyncio.CancelledError:
+            self.abort(request)
+            raise
+        return request.samples(self.version)
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        sample_id: int = 0,
+        on_finish: Callable[[Request], None] | None = None,
+    ) -> Request:
+        """Queue a prompt's n samples; some later `step` finishes them."""
+        keys = stream_keys(params.seed, torch.arange(params.n) + sample_id).tolist()
+        request = Request(prompt, params, unfinished=params.n, on_finish=on_finish)
+        request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
+        with self._queue:
+            self._new.append(request)
+        return request
+
+    def abort(self, request: Request) -> None:
+        """Let a request leave; its unfinished sequences end as "abort" with what they have."""
+        with self._queue:
+            self._leaving.append(request)
+
+    @torch.inference_mode()
+    def step(self) -> bool:
+        """Bring every running sequence one token further; False when there was nothing to do."""
+        with self._stepping:
+            self._join_and_leave()
+            scheduler = self._scheduler
+            if requests := scheduler.to_prefill(self._prefill_tokens):
+                for request, prefilled in zip(requests, self._runner.prefill([r.prompt.ids for r in requests])):
+                    request.prefilled = prefilled
+            self._admit()
+            if not scheduler.running:
+                return bool(requests)
+            self._append(scheduler.running, self._runner.decode(scheduler.running))
+            self._remove_finished()
+            return True
+
+    def release(self) -> None:
+        """Give the cache's memory back; the next step takes what it needs."""
+        with self._stepping:
+            if not self._scheduler.running:
+                self._runner.cache.release()
+
+    def _admit(self) -> None:
+        """Put waiting sequences into free slots and draw their first token from the prompt's logits."""
+        while admitted := self._scheduler.admit():
+            cache = self._runner.cache
+            cache.reserve(len(self._scheduler.running), max(s.length for _, s in admitted) + 1)
+            rows = []
+            for slot, sequence in admitted:
+                prefilled = sequence.request.prefilled
+                cache.fill(slot, prefilled.kv)
+                rows.append(prefilled.logits_V)
+                if sequence is sequence.request.sequences[-1]:
+                    sequence.request.prefilled = None
+            self._append([s for _, s in admitted], torch.stack(rows))
+            self._remove_finished()  # a first token may already be the end
+
+    def _append(self, sequences: list[Sequence], logits_BV: Tensor) -> None:
+        """Draw the next token of each sequence and see which are finished."""
+        device = logits_BV.device
+        keys = torch.tensor([s.key for s in sequences], device=device)
+        positions = torch.tensor([len(s.ids) for s in sequences], device=device)
+        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, positions))
+        for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist()):
+            sequence.ids.append(token)
+            sequence.log_probs.append(log_prob)
+            sequence.finish = self._stop(sequence)
+            if sequence.finish is not None:
+                self._finished(sequence)
+
+    def _finished(self, sequence: Sequence) -> None:
+        request = sequence.request
+        request.unfinished -= 1
+        if request.unfinished == 0:
+            request.prefilled = None
+            if request.on_finish is not None:
+                request.on_finish(request)
+
+    def _remove_finished(self) -> None:
+        for source, target, sequence in self._scheduler.remove_finished():
+            self._runner.cache.move(source, target, sequence.length)
+
+    def _join_and_leave(self) -> None:
+        with self._queue:
+            new, self._new = self._new, []
+            leaving, self._leaving = self._leaving, []
+        for request in new:
+            self._scheduler.add(request)
+        for request in leaving:
+            for sequence in request.sequences:
+                if sequence.finish is None:
+                    sequence.finish = "abort"
+                    self._finished(sequence)
+        if leaving:
+            waiting = self._scheduler.waiting
+            self._scheduler.waiting = type(waiting)(s for s in waiting if s.finish is None)
+            self._remove_finished()
+
+    def _drive(self) -> None:
+        """See that a background thread is stepping."""
+        with self._queue:
+            if self._driver is None or not self._driver.is_alive():
+                self._driver = threading.Thread(target=self._step_until_idle, name="whet-engine", daemon=True)
+                self._driver.start()
+
+    def _step_until_idle(self) -> None:
+        while True:
+            self.step()
+            with self._queue:
+                scheduler = self._scheduler
+                if not (self._new or self._leaving or scheduler.waiting or scheduler.running):
+                    self._driver = None
+                    return

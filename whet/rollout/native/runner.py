@@ -1,0 +1,46 @@
+"""The model's forward passes for sampling: prefill prompts, decode one token for every running sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from whet.model.load import head_of, hidden_states
+from whet.rollout.native.attention import DecodeAttention, PrefillAttention
+from whet.rollout.native.cache import SlotCache
+from whet.rollout.native.sequence import Prefilled, Sequence
+
+
+class ModelRunner:
+    """Runs the learner's module as it is: no copy of the weights, no second model definition."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        config = model.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.device = model.device
+        self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
+
+    def prefill(self, prompts: list[list[int]]) -> list[Prefilled]:
+        """Keys, values and first logits of each prompt, all prompts in one packed row."""
+        lengths = [len(ids) for ids in prompts]
+        attention = PrefillAttention(lengths, self.device)
+        ids = torch.tensor([i for prompt in prompts for i in prompt], device=self.device)
+        positions = torch.cat([torch.arange(n, device=self.device) for n in lengths])
+        hidden_NH = hidden_states(self.model, ids, positions, attention)
+        ends = torch.tensor(lengths, device=self.device).cumsum(0)
+        logits = head_of(self.model).logits(hidden_NH[ends - 1])
+        layers = [attention.layers[i] for i in sorted(attention.layers)]
+        pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
+        return [Prefilled(torch.stack(kv), row) for kv, row in zip(pieces, logits)]
+
+    def decode(self, running: list[Sequence]) -> Tensor:
+        """Logits (B, V) of the next token of every running sequence; slot i is row i."""
+        lengths = [s.length for s in running]
+        self.cache.reserve(len(running), max(lengths))
+        positions = torch.tensor(lengths, device=self.device) - 1
+        ids = torch.tensor([s.ids[-1] for s in running], device=self.device)
+        hidden_BH = hidden_states(self.model, ids, positions, DecodeAttention(self.cache, positions))
+        return head_of(self.model).logits(hidden_BH)

@@ -1,0 +1,63 @@
+"""A request and the responses being written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from whet.rollout.engine import SamplingParams
+from whet.types import FinishReason, Prompt, Sample
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One response: waiting for a slot, running in one, or finished."""
+
+    request: Request
+    index: int  # which of the prompt's n samples
+    key: int  # random stream of this sample
+    ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    finish: FinishReason | None = None
+
+    @property
+    def length(self) -> int:
+        """Prompt and response tokens so far."""
+        return len(self.request.prompt.ids) + len(self.ids)
+
+
+@dataclass(slots=True, eq=False)
+class Prefilled:
+    """A prompt's keys and values, and the logits of its first response token."""
+
+    kv: Tensor  # (layers, 2, P, heads, head_dim)
+    logits_V: Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A prompt, how to sample from it, and its n sequences."""
+
+    prompt: Prompt
+    params: SamplingParams
+    sequences: list[Sequence] = field(default_factory=list)
+    prefilled: Prefilled | None = None  # kept until the last of its sequences has a slot
+    unfinished: int = 0
+    on_finish: Callable[[Request], None] | None = None
+
+    def samples(self, version: int) -> list[Sample]:
+        """The finished sequences as samples."""
+        return [
+            Sample(
+                prompt=self.prompt,
+                ids=s.ids,
+                mask=[1] * len(s.ids),
+                log_probs=s.log_probs,
+                finish=s.finish or "abort",
+                index=s.index,
+                version=version,
+            )
+            for s in self.sequences
+        ]

@@ -1,0 +1,87 @@
+"""Numbers about a batch and a step: lengths, scores, seconds, tokens, memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from whet.run.console import Console
+from whet.types import Sample
+
+
+class StepClock:
+    """Seconds of each stage of one step, shown as a bar while it lasts."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Time the block under `timing_s/{name}`; yields the function that advances its bar."""
+        begin = time.perf_counter()
+        with self._console.stage(name.replace("_", " "), total) as advance:
+            yield advance
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def metrics(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Timings and throughput; tokens are prompt and response tokens of every sample."""
+        step = time.perf_counter() - self._start
+        written = sum(len(s.ids) for s in samples)
+        tokens = written + sum(len(s.prompt.ids) for s in samples)
+        rollout = self.seconds.get("rollout", 0.0)
+        return {
+            **{f"timing_s/{name}": seconds for name, seconds in self.seconds.items()},
+            "timing_s/step": step,
+            "perf/total_tokens": tokens,
+            "perf/tokens_per_s": tokens / step,
+            "perf/rollout_tokens_per_s": written / rollout if rollout else 0.0,
+            "perf/max_rss_gb": max_rss_gb(),
+        }
+
+
+def max_rss_gb() -> float:
+    """The most memory this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e9 if sys.platform == "darwin" else peak * 1024 / 1e9
+
+
+def batch_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean scores, lengths and advantages of a training batch."""
+    responses = [len(s.ids) for s in samples]
+    prompts = [len(s.prompt.ids) for s in samples]
+    advantages = [s.advantage for s in samples]
+    return {
+        **mean_scores(samples, "reward"),
+        **_spread("response_length", responses),
+        "response_length/clip_ratio": sum(s.finish == "length" for s in samples) / len(samples),
+        **_spread("prompt_length", prompts),
+        **_spread("advantage", advantages),
+    }
+
+
+def mean_scores(samples: Sequence[Sample], prefix: str) -> dict[str, float]:
+    """Mean of every score over the samples that have it, as `{prefix}/{key}`; verl's `acc` also as accuracy."""
+    names = dict.fromkeys(name for s in samples for name in s.scores)
+    means = {}
+    for name in names:
+        values = [s.scores[name] for s in samples if name in s.scores]
+        means[f"{prefix}/{name}"] = sum(values) / len(values)
+    if f"{prefix}/accuracy" not in means and f"{prefix}/acc" in means:
+        means[f"{prefix}/accuracy"] = means[f"{prefix}/acc"]
+    return means
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    as_floats = torch.tensor(values, dtype=torch.float64)
+    return {
+        f"{name}/mean": float(as_floats.mean()),
+        f"{name}/max": float(as_floats.max()),
+        f"{name}/min": float(as_floats.min()),
+    }

@@ -1,0 +1,152 @@
+"""The pieces that `open_rooms` puts together, each built from the config alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from whet.assets import resolve_data
+from whet.config import Config, resolve_path
+from whet.data.dataset import PromptDataset
+from whet.data.loader import PromptLoader
+from whet.errors import UserError
+from whet.learn.learner import Budget, Learner
+from whet.learn.reference import Reference
+from whet.model.load import end_ids, load_model
+from whet.reward.scorer import RewardScorer
+from whet.rollout.engine import Engine
+from whet.rollout.hf import HFEngine
+from whet.rollout.native import NativeEngine
+from whet.run.console import Console
+from whet.run.device import Placement
+from whet.types import Prompt
+
+CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
+
+
+def resolver(config: Config) -> Callable[[str], Path]:
+    """Paths as the config means them: from the working directory, else beside the config file."""
+    return lambda value: resolve_path(config, value)
+
+
+def local_name(config: Config, name: str) -> str:
+    """A folder's path where one stands, a hub id or built-in name unchanged."""
+    path = resolve_path(config, name)
+    return str(path) if path.exists() else name
+
+
+def check_lengths(config: Config, model: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The model's own limits against the config's."""
+    text = model.get_text_config()
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    limit = getattr(text, "max_position_embeddings", None)
+    if limit is not None and longest > limit:
+        raise UserError(
+            f"data.max_prompt_length + data.max_response_length = {longest}, but the model's positions end at {limit} "
+            "(max_position_embeddings): lower one of the two"
+        )
+    if len(tokenizer) > text.vocab_size:
+        raise UserError(
+            f"worker.actor.model.tokenizer_path: the tokenizer has {len(tokenizer)} tokens, the model only "
+            f"{text.vocab_size}: they do not belong together"
+        )
+
+
+def open_data(
+    config: Config, tokenizer: PreTrainedTokenizerBase, console: Console
+) -> tuple[PromptLoader | None, PromptLoader | None, list[Prompt]]:
+    """Training and validation loaders (None where not wanted), and a few rows to try the reward function on."""
+    data, resolve = config.data, resolver(config)
+    loader = val_loader = None
+    rows: list[Prompt] = []
+    for key in ("train_files", "val_files"):
+        files = ",".join(resolve_data(part.strip(), console.note) for part in getattr(data, key).split(","))
+        if not files or (key == "train_files" and config.trainer.val_only):
+            continue
+        dataset = PromptDataset(files, data, tokenizer, f"data.{key}", resolve)
+        console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
+        rows = rows or [dataset[i] for i in range(min(CHECKED_ROWS, len(dataset)))]
+        if key == "train_files":
+            size = data.mini_rollout_batch_size or data.rollout_batch_size
+            if len(dataset) < data.rollout_batch_size:
+                size = data.rollout_batch_size  # the loader says what is wrong with it
+            loader = PromptLoader(dataset, size, data.shuffle, data.seed)
+        else:
+            val_loader = PromptLoader(dataset, data.val_batch_size, shuffle=False, seed=0, drop_last=False)
+    return loader, val_loader, rows
+
+
+def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
+    """The reward function in its worker processes."""
+    reward = config.worker.reward
+    return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
+
+
+def count_steps(config: Config, loader: PromptLoader | None) -> int:
+    """Training steps of the whole run."""
+    if loader is None:
+        return 0
+    if config.trainer.max_steps is not None:
+        return config.trainer.max_steps
+    draws = draws_per_step(config)
+    return max(1, loader.steps_per_epoch // draws) * config.trainer.total_epochs
+
+
+def draws_per_step(config: Config) -> int:
+    """How many loader batches make up the prompts of one step."""
+    return config.data.rollout_batch_size // (config.data.mini_rollout_batch_size or config.data.rollout_batch_size)
+
+
+def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:
+    """The model in `path`, on its device."""
+    model = config.worker.actor.model
+    return load_model(path, placement.dtype, placement.device, model.trust_remote_code, model.override_config)
+
+
+def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Learner:
+    """The policy with its optimizer."""
+    actor = config.worker.actor
+    return Learner(model, actor, config.worker.rollout.temperature, total_steps, budget(config))
+
+
+def open_reference(config: Config, path: str, placement: Placement) -> Reference:
+    """A frozen copy of the weights that training started from."""
+    model = load_weights(path, config, placement)
+    actor, temperature = config.worker.actor, config.worker.rollout.temperature
+    return Reference(model, actor, temperature, budget(config).tokens_experience)
+
+
+def budget(config: Config) -> Budget:
+    """Tokens of a micro-batch: `micro_batch_tokens`, or so many of the longest samples; None counts samples."""
+    actor = config.worker.actor
+    if not actor.dynamic_batching:
+        return Budget(None, None)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    return Budget(
+        actor.micro_batch_tokens or actor.micro_batch_size_per_device_for_update * longest,
+        actor.micro_batch_tokens or actor.micro_batch_size_per_device_for_experience * longest,
+    )
+
+
+def open_engine(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> Engine:
+    """The engine that `worker.rollout.name` names, on the learner's weights."""
+    rollout, ends = config.worker.rollout, end_ids(path, tokenizer)
+    if rollout.name == "hf":
+        return HFEngine(model, tokenizer, ends, rollout.max_num_seqs)
+    return NativeEngine(model, tokenizer, ends, rollout.max_num_seqs, rollout.max_num_batched_tokens)
+
+
+def recompute_old_log_probs(config: Config) -> bool:
+    """Whether old log-probs need a pass of their own.
+
+    With one update per rollout and the native engine the sampler's numbers are the learner's own. With more updates
+    the ratio is taken against them many times over, and another engine computes them differently: then they are made
+    by the learner.
+    """
+    actor = config.worker.actor
+    if actor.recompute_old_log_probs is not None:
+        return actor.recompute_old_log_probs
+    one_update = actor.ppo_epochs == 1 and actor.global_batch_size == config.data.rollout_batch_size
+    return not (one_update and config.worker.rollout.name == "native")

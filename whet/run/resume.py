@@ -1,0 +1,65 @@
+"""Where a run continues from, and whether there is room for what it will save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from whet.config import Config, resolve_path
+from whet.errors import UserError
+from whet.model.load import count_parameters
+from whet.run.checkpoints import CheckpointStore
+from whet.run.console import Console
+from whet.run.folder import RunFolder
+from whet.run.manifest import Checkpoint
+
+# fp32 weights and AdamW's two moments
+_BYTES_PER_PARAMETER = 12
+_BYTES_PER_PARAMETER_MODEL_ONLY = 4
+
+
+def starting_point(config: Config, store: CheckpointStore, folder: RunFolder, console: Console) -> Checkpoint | None:
+    """The checkpoint to continue from: the newest good one of this run, else the one named, else none."""
+    trainer = config.trainer
+    found = store.last() if trainer.find_last_checkpoint else None
+    if found is None and trainer.load_checkpoint_path is not None:
+        found = store.open(resolve_path(config, trainer.load_checkpoint_path))
+    elif not trainer.find_last_checkpoint and store.last() is not None:
+        raise UserError(
+            f"trainer.find_last_checkpoint=false: {folder.path} already holds a run, and starting over would mix the "
+            "two. Choose another trainer.experiment_name, delete that folder, or continue it with "
+            "trainer.find_last_checkpoint=true."
+        )
+    if found is None:
+        return None
+    console.note(f"continuing from {found.path}")
+    changed = list(_changes(found.meta["config"], config.to_dict()))
+    if changed:
+        console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
+    return found
+
+
+def check_disk(config: Config, folder: RunFolder, model_path: str, total_steps: int, console: Console) -> None:
+    """Refuse when not even the checkpoint being written and the one before it fit; warn when not all will."""
+    parameters = count_parameters(model_path)
+    if parameters is None or config.trainer.val_only:
+        return
+    each = parameters * (_BYTES_PER_PARAMETER_MODEL_ONLY if config.trainer.save_model_only else _BYTES_PER_PARAMETER)
+    saves = 1 + (total_steps - 1) // config.trainer.save_freq if config.trainer.save_freq > 0 else 1
+    folder.check_free(each * min(saves, 2))
+    kept = saves if config.trainer.save_limit < 0 else min(saves, config.trainer.save_limit + 2)
+    free = folder.free_bytes()
+    if free < each * kept:
+        console.warn(
+            f"{kept} checkpoints of {each / 1e9:.1f} GB will not all fit: {folder.path} has {free / 1e9:.1f} GB free. "
+            "Set trainer.save_limit or a larger trainer.save_freq."
+        )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name in now:
+        old, new = before.get(name), now[name]
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{prefix}{name}.")
+        elif old != new:
+            yield f"{prefix}{name}: {old} → {new}"

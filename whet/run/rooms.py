@@ -1,0 +1,119 @@
+"""From a checked config to everything a run needs, in the order that finds mistakes before work starts.
+
+First what costs nothing (tokenizer, the model's own config, data, reward function, run folder, loggers), then weights.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from whet.algos import find_advantage, find_policy_loss
+from whet.assets import resolve_model
+from whet.config import Config, run_folder
+from whet.data.loader import PromptLoader
+from whet.learn.learner import Learner
+from whet.learn.reference import Reference
+from whet.model.load import load_model_config, load_tokenizer
+from whet.reward.scorer import RewardScorer
+from whet.rollout.engine import Engine
+from whet.run import parts
+from whet.run.checkpoints import CheckpointStore
+from whet.run.console import Console
+from whet.run.device import choose_placement
+from whet.run.experience import needs_reference
+from whet.run.folder import RunFolder
+from whet.run.interrupt import Interrupt
+from whet.run.manifest import Checkpoint
+from whet.run.resume import check_disk, starting_point
+from whet.run.tracking import Tracker
+
+
+@dataclass(slots=True)
+class Rooms:
+    """What the loop walks through."""
+
+    config: Config
+    console: Console
+    interrupt: Interrupt
+    folder: RunFolder
+    checkpoints: CheckpointStore
+    checkpoint: Checkpoint | None  # where this run continues from
+    tracker: Tracker
+    tokenizer: PreTrainedTokenizerBase
+    loader: PromptLoader | None  # None with trainer.val_only
+    val_loader: PromptLoader | None
+    scorer: RewardScorer
+    engine: Engine
+    learner: Learner
+    reference: Reference | None
+    total_steps: int
+    draws_per_step: int  # loader batches that make up the prompts of a step
+    mini_batch: int  # samples per optimizer step
+    recompute_old_log_probs: bool
+
+
+def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
+    """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
+    find_advantage(config.algorithm.adv_estimator)
+    find_policy_loss(config.worker.actor.loss_type)
+    placement = choose_placement(config)
+    chosen = config.worker.actor.model
+    path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
+    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
+    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
+    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    parts.check_lengths(config, model_config, tokenizer)
+    loader, val_loader, rows = parts.open_data(config, tokenizer, console)
+    total_steps = console.total_steps = parts.count_steps(config, loader)
+
+    folder = stack.enter_context(RunFolder(run_folder(config)))
+    scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
+    scorer.check(rows)
+    checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
+    checkpoint = starting_point(config, checkpoints, folder, console)
+    check_disk(config, folder, path, total_steps, console)
+    console.log_to(folder.log)
+    tracker = _open_tracker(config, folder, console)
+    stack.callback(tracker.close)
+    folder.write_config(config.to_yaml())
+
+    weights = str(checkpoint.path / "actor" / "huggingface") if checkpoint else path
+    model = parts.load_weights(weights, config, placement)
+    console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
+    return Rooms(
+        config=config,
+        console=console,
+        interrupt=stack.enter_context(Interrupt(console.note)),
+        folder=folder,
+        checkpoints=checkpoints,
+        checkpoint=checkpoint,
+        tracker=tracker,
+        tokenizer=tokenizer,
+        loader=loader,
+        val_loader=val_loader,
+        scorer=scorer,
+        engine=parts.open_engine(config, model, tokenizer, path),
+        learner=parts.open_learner(config, model, total_steps),
+        reference=parts.open_reference(config, path, placement) if needs_reference(config.algorithm) else None,
+        total_steps=total_steps,
+        draws_per_step=parts.draws_per_step(config),
+        mini_batch=config.worker.actor.global_batch_size * config.worker.rollout.n,
+        recompute_old_log_probs=parts.recompute_old_log_probs(config),
+    )
+
+
+def _open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:
+    trainer = config.trainer
+    return Tracker(
+        list(dict.fromkeys([*trainer.logger, "file"])),  # metrics.jsonl is part of every run folder
+        folder,
+        console,
+        trainer.project_name,
+        trainer.experiment_name,
+        config.to_dict(),
+        trainer.log_samples,
+        trainer.log_token_log_probs,
+    )

@@ -1,0 +1,74 @@
+"""What a run remembers between steps, and how it is saved, restored and closed."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from whet.run.rooms import Rooms
+
+
+@dataclass(slots=True)
+class TrainerState:
+    """Everything besides weights, optimizer and data position that the next step depends on."""
+
+    step: int = 0
+    samples_drawn: int = 0  # names samples for their random numbers
+    before: dict[str, float] = field(default_factory=dict)  # the first validation
+    latest: dict[str, float] = field(default_factory=dict)  # the last one
+
+    def note_validation(self, metrics: dict[str, float]) -> None:
+        """Remember the first and the last validation for the closing lines and for the best checkpoint."""
+        scores = {name: value for name, value in metrics.items() if name.startswith("val/")}
+        self.before = self.before or scores
+        self.latest = scores | {"step": self.step}
+
+    def save(self, rooms: Rooms) -> None:
+        """Write a checkpoint of this step."""
+        meta: dict[str, Any] = {
+            "samples_drawn": self.samples_drawn,
+            "before": self.before,
+            "latest": self.latest,
+            "loader": rooms.loader.state_dict(),
+            "config": rooms.config.to_dict(),
+        }
+        if self.latest.get("step") == self.step:  # only what was validated at this very step can be called best
+            score = self.latest.get("val/accuracy", self.latest["val/reward"])
+            meta["score"] = score if math.isfinite(score) else None
+        with rooms.console.stage("save"), rooms.checkpoints.writing(self.step, meta) as folder:
+            rooms.learner.save(folder / "actor", rooms.tokenizer, rooms.config.trainer.save_model_only)
+            torch.save({"torch": torch.get_rng_state(), "python": random.getstate()}, folder / "rng.pt")
+
+    def restore(self, rooms: Rooms) -> None:
+        """Continue from the checkpoint that the rooms were built from, if any; weights are loaded already."""
+        checkpoint = rooms.checkpoint
+        if checkpoint is None:
+            return
+        meta = checkpoint.meta
+        self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
+        self.before, self.latest = meta["before"], meta["latest"]
+        rooms.loader.load_state_dict(meta["loader"])
+        rooms.engine.version = self.step
+        if (checkpoint.path / "actor" / "optimizer.pt").exists():
+            rooms.learner.load_optimizer(checkpoint.path / "actor")
+        else:
+            rooms.console.warn(
+                f"{checkpoint.path} was saved with trainer.save_model_only: the optimizer starts afresh, so the run "
+                "goes on but not bit for bit as it would have"
+            )
+        rng = torch.load(checkpoint.path / "rng.pt", weights_only=True)
+        torch.set_rng_state(rng["torch"])
+        version, internal, gauss = rng["python"]
+        random.setstate((version, tuple(internal), gauss))
+
+    def say_goodbye(self, rooms: Rooms, seconds: float) -> None:
+        """The closing lines."""
+        resume = None
+        if self.step < rooms.total_steps and not rooms.config.trainer.val_only:
+            resume = "the same command goes on from here" if self.step else "nothing was trained yet; start it again"
+        rooms.console.done(self.step, rooms.folder.path, seconds, self.before, self.latest, resume)
