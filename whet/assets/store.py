@@ -50,9 +50,10 @@ def _source_hash(*files: str) -> str:
 def recipes() -> dict[str, Recipe]:
     """Every built-in by its name after `whet/`."""
     task = _source_hash("digits.py", "tokenizer.py", "warm_start.py", "quickstart.py")
+    model = _source_hash("smollm2.py")
     return {
         "quickstart": Recipe(version=task, splits=("train", "test"), disk=10 << 20, make=_make_quickstart),
-        "smollm2": Recipe(version="1", splits=(), disk=600 << 20, make=_make_smollm2),
+        "smollm2": Recipe(version=model, splits=(), disk=600 << 20, make=_make_smollm2),
     }
 
 
@@ -123,7 +124,7 @@ def resolve_model(name: str, say: Say) -> str:
 
 
 def resolve_data(files: str, say: Say) -> str:
-    """The files of built-ins such as `whet/quickstart@train`, alone or in a comma-separated list; others as they are."""
+    """The files of built-ins such as `whet/quickstart@train`, alone or among others in a comma-separated list."""
     return ",".join(_data_file(spec.strip(), say) if is_builtin(spec.strip()) else spec for spec in files.split(","))
 
 
