@@ -4,6 +4,7 @@ import pytest
 
 from whet.config import load_config
 from whet.config.aliases import ALIASES
+from whet.config.layer import section_names
 from whet.config.replaced import DERIVED, REPLACED
 from whet.config.schema import all_keys
 from whet.errors import UserError
@@ -82,3 +83,10 @@ def test_what_cannot_be_taken_over_is_said(argv, message):
 
 def test_an_alias_may_repeat_the_same_value():
     assert load_config(["data.train_batch_size=8", "data.rollout_batch_size=8"]).data.rollout_batch_size == 8
+
+
+@pytest.mark.parametrize("value", ["3", "null", "", "[1]"])
+def test_every_section_refuses_a_single_value(value):
+    for name in section_names():
+        with pytest.raises(UserError, match=f"{name}=.*: is a section; give its keys, such as {name}"):
+            load_config([f"{name}={value}"])

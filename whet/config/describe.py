@@ -33,7 +33,8 @@ def reference() -> str:
     """The text of docs/config.md."""
     lines = [*INTRODUCTION.splitlines()]
     for name, keys in _groups():
-        lines += ["", f"## {name}", "", all_sections()[name].capitalize() + ".", ""]
+        about = all_sections()[name]
+        lines += ["", f"## {name}", "", f"{about[0].upper()}{about[1:]}.", ""]
         lines += ["| key | type | default | what it does |", "|---|---|---|---|"]
         lines += [
             f"| `{key.name}` | {key.type_name} | `{show(key.default)}` | {_help(key).replace('|', '/')} |"

@@ -64,19 +64,9 @@ class Key:
         return KIND_WORDS[self.kind] + (" or null" if self.optional else "")
 
 
-def about(
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    least: Number | None = None,
-    most: Number | None = None,
-    above: Number | None = None,
-    below: Number | None = None,
-    also: tuple[Number, ...] = (),
-) -> dict[str, Any]:
+def about(help: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
     """The metadata that makes a dataclass field a config key."""
-    limits = {"choices": choices, "least": least, "most": most, "above": above, "below": below, "also": also}
-    return {"help": help, **limits}
+    return {"help": help, "choices": choices}
 
 
 def key(
@@ -90,9 +80,9 @@ def key(
     below: Number | None = None,
     also: tuple[Number, ...] = (),
 ) -> Any:
-    """Declare a config key with an immutable default."""
-    limits = about(help, choices=choices, least=least, most=most, above=above, below=below, also=also)
-    return field(default=default, metadata=limits)
+    """Declare a config key with an immutable default and the bounds of its value."""
+    bounds = {"least": least, "most": most, "above": above, "below": below, "also": also}
+    return field(default=default, metadata={**about(help, choices), **bounds})
 
 
 def section(help: str) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from whet.config.arguments import read_arguments, split_argument
 from whet.config.keys import get
+from whet.config.layer import Layer
 from whet.config.schema import Config, all_keys
-from whet.config.sources import Layer, read_arguments, read_file, split_argument
 from whet.config.values import Given, read_value
+from whet.config.yaml_file import read_file
 from whet.errors import UserError
 
 

@@ -1,0 +1,71 @@
+"""The layer that `key=value` arguments of the command line give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from whet.config.aliases import ALIASES
+from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
+from whet.config.schema import all_keys
+from whet.config.spelling import did_you_mean, nearest_key
+from whet.config.values import NULL_WORDS, Given
+from whet.errors import UserError
+
+
+def read_arguments(arguments: list[str]) -> Layer:
+    """The layer that `key=value` arguments give; a later argument wins over an earlier one of the same name."""
+    layer: Layer = {}
+    for argument in arguments:
+        name, text = split_argument(argument)
+        if name in section_names():
+            record_tree(name, _section_value(name, text), lambda name: "", layer)
+        else:
+            record(Given(name, _argument_value(name, text)), layer)
+    return layer
+
+
+def split_argument(argument: str) -> tuple[str, str]:
+    """The name and the text of one `key=value` argument."""
+    name, equals, text = argument.partition("=")
+    bare = name.lstrip("-+~")
+    if not equals:
+        raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
+    if bare != name:
+        raise UserError(f"{argument}: leave out the {name[: len(name) - len(bare)]} and write {bare}={text}")
+    if not name or name != name.strip():
+        raise UserError(f"{argument}: expected key=value without spaces round the =")
+    return name, text
+
+
+def _section_value(name: str, text: str) -> Any:
+    if not text.strip() or text in NULL_WORDS:
+        raise section_error(Given(name, text))
+    return _yaml_value(name, text)
+
+
+def _argument_value(name: str, text: str) -> Any:
+    key = all_keys().get(ALIASES.get(name, name))
+    if key is None and mapping_above(ALIASES.get(name, name)) is None:
+        raise wrong_name(Given(name, text))
+    if not text.strip():
+        raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    # A scalar is taken as written: YAML would read 007 as 7 and `no` as false.
+    if key is None or key.kind in ("list", "pair", "dict") or quoted:
+        return _yaml_value(name, text)
+    return None if text in NULL_WORDS else text
+
+
+def _yaml_value(name: str, text: str) -> Any:
+    try:
+        read = OmegaConf.from_dotlist([f"value={text}"])
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}={text}: cannot be read as YAML; check its brackets and quotes") from error
+    tree: Any = OmegaConf.to_container(read, resolve=False)
+    value = tree["value"]
+    if value is None and text not in NULL_WORDS:
+        raise UserError(f"{name}={text}: reads as nothing in YAML; put it in quotes")
+    return value

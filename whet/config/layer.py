@@ -1,0 +1,108 @@
+"""What one source gives, by real key: aliases are followed here and wrong names end here.
+
+A layer maps each real key (and each name below a key that is a mapping) to the value given for it. The types of values
+are not looked at yet, because a value may be an interpolation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.aliases import ALIASES
+from whet.config.keys import Key
+from whet.config.replaced import REPLACED, reason_not_settable
+from whet.config.schema import all_keys, all_sections
+from whet.config.spelling import did_you_mean, nearest_key
+from whet.config.values import Given, show
+from whet.errors import UserError
+
+Layer = dict[str, Given]
+
+
+def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: Layer) -> None:
+    """Record everything that a tree of sections gives; an empty section gives nothing."""
+    if name and name not in section_names():
+        record(Given(name, value, place_of(name)), layer)
+        return
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise section_error(Given(name, value, place_of(name)))
+    for child, item in value.items():
+        record_tree(f"{name}.{child}" if name else str(child), item, place_of, layer)
+
+
+def record(given: Given, layer: Layer) -> None:
+    """Record the value given under a name that is a key, an alias, or below a key that is a mapping."""
+    target = ALIASES.get(given.name, given.name)
+    key = all_keys().get(target)
+    if key is None and mapping_above(target) is None:
+        raise wrong_name(given)
+    if key is not None and key.kind == "dict":
+        if not isinstance(given.value, dict):
+            raise given.error(f"expected {key.expected}")
+        for child, item in given.value.items():
+            _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
+    else:
+        _put(target, given, layer)
+
+
+def section_error(given: Given) -> UserError:
+    """The error for a section that was given one value."""
+    example = next(known for known in [*all_keys(), *ALIASES] if known.startswith(f"{given.name}."))
+    return given.error(f"is a section; give its keys, such as {example}")
+
+
+def wrong_name(given: Given) -> UserError:
+    """The error for a name that is no key: what replaced it, or the nearest real one."""
+    reason = reason_not_settable(given.name)
+    if reason:
+        return UserError(f"{given.name}{given.place} {reason}")
+    above = given.name.rpartition(".")[0]
+    while above and above not in section_names():
+        if above in all_keys():
+            return UserError(f"{given.name}{given.place}: {above} is a single value and has no keys below it")
+        above = above.rpartition(".")[0]
+    root = given.name.partition(".")[0]
+    is_foreign = root in section_names() and root not in all_sections()
+    aliases = [name for name in ALIASES if name.partition(".")[0] in all_sections()]
+    close = did_you_mean(nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"]))
+    return UserError(f"unknown key {given.name}{given.place}{close or '; `whet config` lists every key'}")
+
+
+def _put(target: str, given: Given, layer: Layer) -> None:
+    earlier = layer.get(target)
+    is_repeated_argument = earlier is not None and earlier.name == given.name and not given.place
+    if earlier is not None and not is_repeated_argument and show(earlier.value) != show(given.value):
+        raise UserError(
+            f"{earlier.name}={show(earlier.value)}{earlier.place} and {given.name}={show(given.value)}{given.place} "
+            f"both set {target}; keep one"
+        )
+    if given.value == "???":
+        raise given.error("still has to be filled in")
+    try:
+        OmegaConf.create([given.value])
+    except OmegaConfBaseException as error:
+        raise given.error(f"cannot be read: {str(error).splitlines()[0]}") from error
+    layer[target] = given
+
+
+def mapping_above(name: str) -> Key | None:
+    """The key that is a mapping and holds this name, if there is one."""
+    parts = name.split(".")
+    above = (all_keys().get(".".join(parts[:length])) for length in range(len(parts) - 1, 0, -1))
+    return next((key for key in above if key is not None and key.kind == "dict"), None)
+
+
+@functools.cache
+def section_names() -> set[str]:
+    """Every section, verl's included."""
+    foreign = {name for name in (*ALIASES, *REPLACED) if name not in all_keys()}
+    parts = [name.split(".") for name in foreign]
+    prefixes = {".".join(part[:length]) for part in parts for length in range(1, len(part))}
+    return (set(all_sections()) | prefixes) - set(ALIASES) - set(all_keys())

@@ -1,0 +1,68 @@
+"""The layer that a YAML file gives, with the line of each key for error messages."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.layer import Layer, record_tree
+from whet.config.spelling import hint
+from whet.config.values import show
+from whet.errors import UserError
+
+
+def read_file(path: Path) -> Layer:
+    """The layer that a YAML file gives."""
+    if not os.path.isfile(path):
+        siblings = [str(path.parent / each.name) for each in path.parent.glob("*.y*ml")]
+        raise UserError(f"config={path}: there is no such file{hint(str(path), siblings)}")
+    tree, root = _parse(path)
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{path}: must hold sections such as data: and worker:, not {show(tree)}")
+    layer: Layer = {}
+    nodes = _nodes(root, "")
+    record_tree("", tree, functools.partial(_place_in_file, path, nodes), layer)
+    for given in layer.values():
+        node = nodes.get(given.name)
+        if given.value is None and node is not None and node.value == "":
+            raise UserError(f"{given.name}{given.place}: has no value; write null for none, or leave the key out")
+    return layer
+
+
+def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
+    """The file as plain values, and as YAML nodes, which know their lines."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else None
+    except UnicodeDecodeError as error:
+        raise UserError(f"config={path}: is not a UTF-8 text file") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: is not YAML: {error.problem or error.context}") from error
+    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"config={path}: cannot be read: {str(error).splitlines()[0]}") from error
+    return tree, root
+
+
+def _nodes(node: yaml.Node, name: str) -> dict[str, yaml.Node]:
+    """Every node of a YAML tree by its dotted name, for line numbers."""
+    found = {name: node}
+    if isinstance(node, yaml.MappingNode):
+        for child, value in node.value:
+            found |= _nodes(value, f"{name}.{child.value}" if name else str(child.value))
+    return found
+
+
+def _place_in_file(path: Path, nodes: dict[str, yaml.Node], name: str) -> str:
+    node = nodes.get(name)
+    return f" ({path}, line {node.start_mark.line + 1})" if node is not None else f" ({path})"
