@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.aliases import ALIASES
 from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
@@ -62,7 +63,7 @@ def _argument_value(name: str, text: str) -> Any:
 def _yaml_value(name: str, text: str) -> Any:
     try:
         read = OmegaConf.from_dotlist([f"value={text}"])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
         raise UserError(f"{name}={text}: cannot be read as YAML; check its brackets and quotes") from error
     tree: Any = OmegaConf.to_container(read, resolve=False)
     value = tree["value"]

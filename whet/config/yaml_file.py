@@ -13,7 +13,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.layer import Layer, record_tree
 from whet.config.spelling import hint
-from whet.config.values import show
 from whet.errors import UserError
 
 
@@ -25,8 +24,6 @@ def read_file(path: Path) -> Layer:
     tree, root = _parse(path)
     if root is None:
         return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{path}: must hold sections such as data: and worker:, not {show(tree)}")
     layer: Layer = {}
     nodes = _nodes(root, "")
     record_tree("", tree, functools.partial(_place_in_file, path, nodes), layer)
@@ -42,14 +39,16 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else None
+        if root is not None and not isinstance(root, yaml.MappingNode):
+            raise UserError(f"{path}: must hold sections such as data: and worker:")
+        tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else {}
     except UnicodeDecodeError as error:
         raise UserError(f"config={path}: is not a UTF-8 text file") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: is not YAML: {error.problem or error.context}") from error
-    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"config={path}: cannot be read: {str(error).splitlines()[0]}") from error
     return tree, root
 

@@ -98,14 +98,11 @@ def _logit_gradient(
     log_p_NV: Tensor, targets_N: Tensor, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, entropy_N: Tensor
 ) -> Tensor:
     """Σ g ∂/∂z, with ∂log p_t/∂z = onehot − p and ∂H/∂z = −p (log p + H)."""
-    p = log_p_NV.exp()
+    grad = log_p_NV.exp()
+    if grad_log_probs is None:
+        grad_log_probs = torch.zeros_like(entropy_N)
     if grad_entropy is None:
-        grad = p.mul_(-grad_log_probs[:, None])
+        grad.mul_(-grad_log_probs[:, None])
     else:
-        scale = grad_entropy[:, None] * (log_p_NV + entropy_N[:, None])
-        if grad_log_probs is not None:
-            scale += grad_log_probs[:, None]
-        grad = p.mul_(-scale)
-    if grad_log_probs is not None:
-        grad.scatter_add_(1, targets_N[:, None], grad_log_probs[:, None])
-    return grad
+        grad.mul_(-grad_log_probs[:, None] - grad_entropy[:, None] * (log_p_NV + entropy_N[:, None]))
+    return grad.scatter_add_(1, targets_N[:, None], grad_log_probs[:, None])

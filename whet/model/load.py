@@ -72,7 +72,8 @@ def load_model(
         )
     except (OSError, ValueError) as error:
         raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {error}") from None
-    return model.to(device).eval()
+    model.to(device=device)
+    return model.eval()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,15 +71,12 @@ class RewardScorer:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
     def score(self, samples: list[Sample], progress: Callable[[int], None] | None = None) -> dict[str, float]:
-        """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many are finished."""
-        finished = 0
+        """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many just finished."""
 
         def settle(group: list[Sample], outcome: Outcome) -> None:
-            nonlocal finished
             self._settle(group, outcome)
-            finished += len(group)
             if progress:
-                progress(finished)
+                progress(len(group))
 
         groups = [[sample] for sample in samples]
         if samples and self._scores_batches():

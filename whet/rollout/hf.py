@@ -15,7 +15,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from whet.model import attention
 from whet.rollout.engine import Progress, SamplingParams
 from whet.rollout.uniforms import stream_keys
-from whet.types import Prompt, Sample
+from whet.types import FinishReason, Prompt, Sample
 
 
 class HFEngine:
@@ -96,14 +96,14 @@ class HFEngine:
     def _samples(
         self, rows: list[tuple[Prompt, int, int]], output: GenerateDecoderOnlyOutput, params: SamplingParams
     ) -> list[Sample]:
-        logits_BTV = torch.stack(output.logits, dim=1).float() / (params.temperature or 1.0)
+        logits_BTV = torch.stack(list(output.logits or ()), dim=1).float() / (params.temperature or 1.0)
         steps = logits_BTV.shape[1]
         response_BT = output.sequences[:, -steps:]
         log_probs_BT = torch.log_softmax(logits_BTV, -1).gather(2, response_BT.unsqueeze(2)).squeeze(2)
         samples = []
         for (prompt, index, _), ids, log_probs in zip(rows, response_BT.tolist(), log_probs_BT.tolist()):
             length, stopped = self._length(ids, params)
-            finish = "stop" if stopped else "length"
+            finish: FinishReason = "stop" if stopped else "length"
             samples.append(
                 Sample(
                     prompt, ids[:length], [1] * length, log_probs[:length], finish, index=index, version=self.version

@@ -162,7 +162,7 @@ def _head(word: str, step: int, total: int, style: str) -> Text:
 def _number(label: str, metrics: Mapping[str, float], name: str, form: str) -> Text | None:
     if name not in metrics:
         return None
-    value = round(metrics[name], 12) + 0.0  # a KL of -1e-17 is 0, not -0
+    value = metrics[name] if abs(metrics[name]) >= 5e-5 else 0.0  # a KL of -1e-9 would print as -0.0000
     return Text.assemble((f"{label} " if label else "", "dim"), form.format(value))
 
 

@@ -29,6 +29,7 @@ from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
 from whet.run.resume import check_disk, starting_point
 from whet.run.tracking import Tracker
+from whet.types import Prompt
 
 
 @dataclass(slots=True)
@@ -53,6 +54,15 @@ class Rooms:
     draws_per_step: int  # loader batches that make up the prompts of a step
     mini_batch: int  # samples per optimizer step
     recompute_old_log_probs: bool
+
+    def next_prompts(self) -> list[Prompt]:
+        """The prompts of the next step."""
+        assert self.loader is not None, "a run that only validates has no training prompts"
+        return [prompt for _ in range(self.draws_per_step) for prompt in self.loader.next_batch()]
+
+    def position(self, step: int) -> dict[str, float]:
+        """How far the run is, as metrics."""
+        return {"train/step": step, "train/epoch": self.loader.epoch if self.loader else 0}
 
 
 def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:

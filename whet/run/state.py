@@ -34,7 +34,7 @@ class TrainerState:
             "samples_drawn": self.samples_drawn,
             "before": self.before,
             "latest": self.latest,
-            "loader": rooms.loader.state_dict(),
+            "loader": rooms.loader.state_dict() if rooms.loader else None,
             "config": rooms.config.to_dict(),
         }
         if self.latest.get("step") == self.step:  # only what was validated at this very step can be called best
@@ -52,7 +52,8 @@ class TrainerState:
         meta = checkpoint.meta
         self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
         self.before, self.latest = meta["before"], meta["latest"]
-        rooms.loader.load_state_dict(meta["loader"])
+        if rooms.loader is not None and meta["loader"] is not None:
+            rooms.loader.load_state_dict(meta["loader"])
         rooms.engine.version = self.step
         if (checkpoint.path / "actor" / "optimizer.pt").exists():
             rooms.learner.load_optimizer(checkpoint.path / "actor")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import torch
-
 from whet.config import val_rollout
 from whet.rollout.engine import SamplingParams
 from whet.run.experience import make_experience, sampler_log_probs
@@ -38,7 +36,7 @@ class Trainer:
         rooms, state, config = self.rooms, self.state, self.config.trainer
         state.restore(rooms)
         started = time.perf_counter()
-        if (config.val_before_train or config.val_only) and state.step == 0:
+        if config.val_only or (config.val_before_train and state.step == 0):
             self.report(self.validate())
         while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
             state.step += 1
@@ -55,8 +53,7 @@ class Trainer:
         """One round through the rooms; returns its metrics."""
         rooms, state = self.rooms, self.state
         clock = StepClock(rooms.console)
-        prompts = [prompt for _ in range(rooms.draws_per_step) for prompt in rooms.loader.next_batch()]
-        samples = self.rollout(clock, prompts, self._train_params, first_id=state.samples_drawn)
+        samples = self.rollout(clock, rooms.next_prompts(), self._train_params, first_id=state.samples_drawn)
         state.samples_drawn += len(samples)
         with clock.stage("reward", len(samples)) as advance:
             metrics = rooms.scorer.score(samples, advance)
@@ -74,8 +71,7 @@ class Trainer:
             metrics |= rooms.learner.update(samples, loss, state.step, rooms.mini_batch, advance)
         rooms.engine.version += 1
         rooms.tracker.samples(state.step, "train", samples)
-        progress = {"train/step": state.step, "train/epoch": rooms.loader.epoch}
-        return metrics | kl_metrics | batch_metrics(samples) | clock.metrics(samples) | progress
+        return metrics | kl_metrics | batch_metrics(samples) | clock.metrics(samples) | rooms.position(state.step)
 
     def validate(self) -> dict[str, float]:
         """Sample and score the validation prompts; {} when there are none."""
@@ -98,8 +94,9 @@ class Trainer:
     def report(self, metrics: dict[str, float]) -> None:
         """Send a step's metrics, and the generations of its validation, wherever the config wants them."""
         self.rooms.tracker.log(self.state.step, metrics)
-        self.rooms.tracker.table(self.state.step, self._shown)
-        self._shown = []
+        if self._shown:
+            self.rooms.tracker.table(self.state.step, self._shown)
+            self._shown = []
 
     def rollout(
         self, clock: StepClock, prompts: Sequence[Prompt], params: SamplingParams, first_id: int
@@ -107,7 +104,7 @@ class Trainer:
         """n samples for each prompt, with the text that rewards and people read."""
         rooms = self.rooms
         ids = range(first_id, first_id + len(prompts) * params.n, params.n)
-        with clock.stage("rollout", len(prompts) * params.n) as advance, torch.inference_mode():
+        with clock.stage("rollout", len(prompts) * params.n) as advance:
             samples = rooms.engine.generate(prompts, params, ids, advance)
         rooms.engine.release()
         texts = rooms.tokenizer.batch_decode(

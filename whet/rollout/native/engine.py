@@ -56,14 +56,8 @@ class NativeEngine:
     ) -> list[Sample]:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        on_finish: Callable[[Request], None] | None = None
-        if progress is not None:
-            report = progress  # bound here so that the closure is known to be callable
-
-            def on_finish(request: Request) -> None:
-                report(request.params.n)
-
-        requests = [self.submit(p, params, i, on_finish) for p, i in zip(prompts, ids)]
+        on_finish = (lambda _: progress(1)) if progress is not None else None
+        requests = [self.submit(p, params, i, on_finish) for p, i in zip(prompts, ids, strict=True)]
         try:
             while any(r.unfinished for r in requests):
                 self.step()
@@ -78,8 +72,13 @@ class NativeEngine:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
-        def finished(_: Request) -> None:
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+        def wake() -> None:
+            if not done.done():  # it is when the caller was cancelled
+                done.set_result(None)
+
+        def finished(request: Request) -> None:
+            if request.unfinished == 0:
+                loop.call_soon_threadsafe(wake)
 
         request = self.submit(prompt, params, sample_id, finished)
         self._drive()
@@ -88,6 +87,8 @@ class NativeEngine:
         except asyncio.CancelledError:
             self.abort(request)
             raise
+        if request.error is not None:
+            raise request.error
         return request.samples(self.version)
 
     def submit(
@@ -110,7 +111,7 @@ class NativeEngine:
         with self._queue:
             self._leaving.append(request)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: the model may cache tensors that training uses too
     def step(self) -> bool:
         """Bring every running sequence one token further; False when there was nothing to do."""
         with self._stepping:
@@ -140,6 +141,7 @@ class NativeEngine:
             rows = []
             for slot, sequence in admitted:
                 prefilled = sequence.request.prefilled
+                assert prefilled is not None  # the scheduler admits no other
                 cache.fill(slot, prefilled.kv)
                 rows.append(prefilled.logits_V)
                 if sequence is sequence.request.sequences[-1]:
@@ -165,8 +167,8 @@ class NativeEngine:
         request.unfinished -= 1
         if request.unfinished == 0:
             request.prefilled = None
-            if request.on_finish is not None:
-                request.on_finish(request)
+        if request.on_finish is not None:
+            request.on_finish(request)
 
     def _remove_finished(self) -> None:
         for source, target, sequence in self._scheduler.remove_finished():
@@ -197,9 +199,24 @@ class NativeEngine:
 
     def _step_until_idle(self) -> None:
         while True:
-            self.step()
+            try:
+                self.step()
+            except Exception as error:  # nobody else is there to see it: whoever waits must
+                self._fail_all(error)
             with self._queue:
                 scheduler = self._scheduler
                 if not (self._new or self._leaving or scheduler.waiting or scheduler.running):
                     self._driver = None
                     return
+
+    def _fail_all(self, error: Exception) -> None:
+        """End every request with this error."""
+        with self._stepping:
+            self._join_and_leave()
+            for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+                if sequence.finish is None:
+                    sequence.finish = "abort"
+                    sequence.request.error = error
+                    self._finished(sequence)
+            self._scheduler.running.clear()
+            self._scheduler.waiting.clear()

@@ -45,7 +45,8 @@ class Request:
     sequences: list[Sequence] = field(default_factory=list)
     prefilled: Prefilled | None = None  # kept until the last of its sequences has a slot
     unfinished: int = 0
-    on_finish: Callable[[Request], None] | None = None
+    on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
+    error: Exception | None = None  # what kept it from being finished
 
     def samples(self, version: int) -> list[Sample]:
         """The finished sequences as samples."""
