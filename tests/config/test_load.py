@@ -1,10 +1,14 @@
 """Defaults < file < arguments, and an error that names the key for everything that can be written wrongly."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from whet.config import load_config
+from whet.config.schema import all_keys
 from whet.errors import UserError
 
 
@@ -184,6 +188,8 @@ def test_missing_file_names_its_neighbour(write, tmp_path):
         ("data:\n  seed: {a: 1}\n", "data.seed={a: 1} (FILE, line 2): expected an integer"),
         ("data:\n  seed: [1\n", "FILE, line 3: is not YAML"),
         ("data:\n\tseed: 1\n", "FILE, line 2: is not YAML"),
+        ("data:\n  seed: !!int x\n", "config=FILE: cannot be read: invalid literal for int"),
+        ("data:\n  seed: ${\n", "config=FILE: cannot be read"),
         ("data:\n  seed: 1\n  seed: 2\n", "FILE, line 3: is not YAML: found duplicate key seed"),
         ("- data\n", "FILE: must hold sections such as data: and worker:"),
         ("data\n", "FILE: must hold sections such as data: and worker:"),
@@ -214,3 +220,22 @@ def test_empty_files_and_empty_sections_change_nothing(write):
 def test_numbers_written_as_text_are_read(write):
     config = load_config([f"config={write('worker: {actor: {optim: {lr: !!str 1e-6}}}')}"])
     assert config.worker.actor.optim.lr == 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(list(all_keys())),
+    text=st.text(max_size=10) | st.sampled_from(["[", "{a", "${x", "- a", "&a", "!!int x"]),
+)
+def test_no_argument_ends_in_a_traceback(name, text):
+    with contextlib.suppress(UserError):
+        load_config([f"{name}={text}"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(alphabet="data:seed \n-[]{}&*!#'\"$?<|>%@`,1.", max_size=30))
+def test_no_file_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, text):
+    file = tmp_path_factory.mktemp("configs") / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    with contextlib.suppress(UserError):
+        load_config([f"config={file}"])

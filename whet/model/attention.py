@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ def _attend(
         kind = type(module).__name__
         raise UserError(f"worker.actor.model.model_path: {kind} uses soft-capped or sink attention, which whet lacks")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    out_NHD = attention.attend(int(module.layer_idx), query[0], key[0], value[0], scale, sliding_window)
+    out_NHD = attention.attend(cast(int, module.layer_idx), query[0], key[0], value[0], scale, sliding_window)
     return out_NHD.unsqueeze(0), None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -72,7 +72,7 @@ def load_model(
         )
     except (OSError, ValueError) as error:
         raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {error}") from None
-    model.to(device=device)
+    cast(nn.Module, model).to(device)
     return model.eval()
 
 

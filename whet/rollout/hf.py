@@ -7,6 +7,7 @@ a call at a time, so a sample depends on its batch here. Log-probs come from the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -68,7 +69,7 @@ class HFEngine:
         try:
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
-                output = self._model.generate(ids, attention_mask=mask, **self._options(params))
+                output = cast(Any, self._model).generate(ids, attention_mask=mask, **self._options(params))
         finally:
             self._model.set_attn_implementation(attention.NAME)
         return self._samples(rows, output, params)

@@ -93,7 +93,8 @@ class Trainer:
 
     def report(self, metrics: dict[str, float]) -> None:
         """Send a step's metrics, and the generations of its validation, wherever the config wants them."""
-        self.rooms.tracker.log(self.state.step, metrics)
+        if metrics:  # a run without validation data has nothing to say before its first step
+            self.rooms.tracker.log(self.state.step, metrics)
         if self._shown:
             self.rooms.tracker.table(self.state.step, self._shown)
             self._shown = []
