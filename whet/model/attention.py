@@ -159,7 +159,8 @@ class _Bucket:
 
     def attend(self, query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, scale: float, window: int | None) -> Tensor:
         S, L = self.shape
-        whole = self.in_order and self.dense  # the row already is this bucket: no gather
+        # When the row is this bucket and nothing else, there is nothing to gather.
+        whole = self.in_order and self.dense and len(self.rows) == len(query_NHD)
         query = (query_NHD if whole else query_NHD.index_select(0, self._queries)).unflatten(0, (S, L))
         key, value = (
             (x if whole and not self._P else x.index_select(0, self._keys)).unflatten(0, (S, self._P + L))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from whet.errors import UserError
 from whet.types import Prompt, Sample
 
 Progress = Callable[[int], None]  # called with the number of samples that just finished
@@ -24,6 +25,19 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, right, range_ in (
+            ("n", self.n >= 1, "1 or more"),
+            ("temperature", 0 <= self.temperature < float("inf"), "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("top_k", self.top_k == -1 or self.top_k >= 1, "1 or more, or -1 for every token"),
+            ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
+            ("max_tokens", self.max_tokens >= 1, "1 or more"),
+            ("stop", "" not in self.stop, "texts that are not empty"),
+        ):
+            if not right:
+                raise UserError(f"sampling parameter {name}={getattr(self, name)!r} must be {range_}")
 
     @property
     def filters(self) -> bool:

@@ -6,12 +6,14 @@ a call at a time, so a sample depends on its batch here. Log-probs come from the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.generation import GenerateDecoderOnlyOutput
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria, StoppingCriteriaList
 
 from whet.model import attention
 from whet.rollout.engine import Progress, SamplingParams
@@ -58,23 +60,19 @@ class HFEngine:
     def release(self) -> None:
         """Nothing is held between calls."""
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _batch(self, rows: list[tuple[Prompt, int, int]], params: SamplingParams) -> list[Sample]:
         pad = self._tokenizer.pad_token_id
         width = max(len(p.ids) for p, _, _ in rows)
         ids = torch.tensor([[pad] * (width - len(p.ids)) + p.ids for p, _, _ in rows], device=self._model.device)
         mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p, _, _ in rows], device=ids.device)
         seed = int(stream_keys(params.seed, torch.tensor([rows[0][2]])))
-        self._model.set_attn_implementation("sdpa")
-        try:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                output = cast(Any, self._model).generate(ids, attention_mask=mask, **self._options(params))
-        finally:
-            self._model.set_attn_implementation(attention.NAME)
+        with _plain(self._model), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            output = cast(Any, self._model).generate(ids, attention_mask=mask, **self._options(params, width))
         return self._samples(rows, output, params)
 
-    def _options(self, params: SamplingParams) -> dict[str, object]:
+    def _options(self, params: SamplingParams, prompt_width: int) -> dict[str, object]:
         options: dict[str, object] = {
             "max_new_tokens": params.max_tokens,
             "do_sample": params.temperature > 0,
@@ -91,7 +89,8 @@ class HFEngine:
                 "min_p": params.min_p or None,
             }
         if params.stop:
-            options |= {"stop_strings": list(params.stop), "tokenizer": self._tokenizer}
+            wrote_stop = _WroteStop(self._tokenizer, params.stop, prompt_width)
+            options["stopping_criteria"] = StoppingCriteriaList([wrote_stop])
         return options
 
     def _samples(
@@ -122,3 +121,27 @@ class HFEngine:
                 if any(s in text for s in params.stop):
                     return i + 1, True
         return len(ids), False
+
+
+@contextmanager
+def _plain(model: PreTrainedModel) -> Iterator[None]:
+    """The model as transformers runs it: its own attention, and none of the sampling defaults in the model's folder."""
+    defaults = model.generation_config
+    model.generation_config = GenerationConfig()
+    model.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(attention.NAME)
+        model.generation_config = defaults
+
+
+class _WroteStop(StoppingCriteria):
+    """Ends a row whose response holds a stop string; transformers' own criterion would look into the prompt too."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop: tuple[str, ...], prompt_width: int) -> None:
+        self._tokenizer, self._stop, self._prompt_width = tokenizer, stop, prompt_width
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_unused: object) -> Tensor:
+        texts = self._tokenizer.batch_decode(input_ids[:, self._prompt_width :], skip_special_tokens=False)
+        return torch.tensor([any(s in text for s in self._stop) for text in texts], device=input_ids.device)

@@ -3,6 +3,9 @@
 A slot is one sequence's page: on a CPU, contiguous memory that torch's fused attention reads in place is worth more
 than small pages, and running sequences always fill slots 0..B-1, so that a decode step works on a view and gathers
 nothing. Prompts are prefilled once and copied into the slots of their samples. The cache grows as responses do.
+
+Attention reads every slot up to the longest sequence and masks what is not the slot's own. What it reads there must be
+numbers, because a masked NaN is still NaN: memory is cleared just before it comes into reach.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ class SlotCache:
         self._shape = (layers, heads, head_dim)
         self._dtype, self._device = dtype, device
         self.data = self._empty(0, 0)
+        self._clear = (0, 0)  # slots and tokens that hold numbers, not what the memory held before
 
     def _empty(self, slots: int, capacity: int) -> Tensor:
         layers, heads, head_dim = self._shape
@@ -27,16 +31,24 @@ class SlotCache:
 
     def reserve(self, slots: int, tokens: int) -> None:
         """Make room for `slots` sequences of `tokens` tokens, keeping what is there."""
+        if slots > self.data.shape[2] or tokens > self.data.shape[3]:
+            self._grow(slots, tokens)
+        clear_slots, clear_tokens = self._clear
+        slots, tokens = max(slots, clear_slots), max(tokens, clear_tokens)
+        self.data[:, :, :clear_slots, clear_tokens:tokens] = 0
+        self.data[:, :, clear_slots:slots, :tokens] = 0
+        self._clear = (slots, tokens)
+
+    def _grow(self, slots: int, tokens: int) -> None:
         have_slots, have_tokens = self.data.shape[2:4]
-        if slots <= have_slots and tokens <= have_tokens:
-            return
+        clear_slots, clear_tokens = self._clear
         grown = self._empty(
             max(slots, have_slots),
             have_tokens if tokens <= have_tokens else max(tokens, have_tokens * 5 // 4) + _GROWTH,
         )
         # Layer by layer: at no moment are two whole caches touched, and untouched memory costs nothing.
         for new, old in zip(grown, self.data):
-            new[:, :have_slots, :have_tokens] = old
+            new[:, :clear_slots, :clear_tokens] = old[:, :clear_slots, :clear_tokens]
         self.data = grown
 
     def fill(self, slot: int, kv: Tensor) -> None:
@@ -50,3 +62,4 @@ class SlotCache:
     def release(self) -> None:
         """Give the memory back."""
         self.data = self._empty(0, 0)
+        self._clear = (0, 0)

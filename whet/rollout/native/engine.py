@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whet.errors import UserError
 from whet.rollout.engine import Progress, SamplingParams
 from whet.rollout.native.runner import ModelRunner
 from whet.rollout.native.sampler import sample
@@ -56,15 +58,21 @@ class NativeEngine:
     ) -> list[Sample]:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        on_finish = (lambda _: progress(1)) if progress is not None else None
-        requests = [self.submit(p, params, i, on_finish) for p, i in zip(prompts, ids, strict=True)]
+        requests: list[Request] = []
         try:
-            while any(r.unfinished for r in requests):
+            for prompt, sample_id in zip(prompts, ids, strict=True):
+                requests.append(self.submit(prompt, params, sample_id))
+            while unfinished := sum(r.unfinished for r in requests):
                 self.step()
+                ended = unfinished - sum(r.unfinished for r in requests)
+                if progress is not None and ended:
+                    progress(ended)
         except BaseException:
             for request in requests:
                 self.abort(request)
             raise
+        for request in requests:
+            request.raise_error()
         return [s for r in requests for s in r.samples(self.version)]
 
     async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
@@ -78,17 +86,17 @@ class NativeEngine:
 
         def finished(request: Request) -> None:
             if request.unfinished == 0:
-                loop.call_soon_threadsafe(wake)
+                with contextlib.suppress(RuntimeError):  # the caller's loop has closed: nobody waits any more
+                    loop.call_soon_threadsafe(wake)
 
         request = self.submit(prompt, params, sample_id, finished)
         self._drive()
         try:
             await done
-        except asyncio.CancelledError:
-            self.abort(request)
-            raise
-        if request.error is not None:
-            raise request.error
+        finally:
+            if request.unfinished:  # cancelled
+                self.abort(request)
+        request.raise_error()
         return request.samples(self.version)
 
     def submit(
@@ -99,6 +107,10 @@ class NativeEngine:
         on_finish: Callable[[Request], None] | None = None,
     ) -> Request:
         """Queue a prompt's n samples; some later `step` finishes them."""
+        # Checked here, because one bad prompt inside a step would cost every request its samples.
+        if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._runner.vocab_size:
+            last = self._runner.vocab_size - 1
+            raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
         keys = stream_keys(params.seed, torch.arange(params.n) + sample_id).tolist()
         request = Request(prompt, params, unfinished=params.n, on_finish=on_finish)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
@@ -113,23 +125,34 @@ class NativeEngine:
 
     @torch.no_grad()  # not inference_mode: the model may cache tensors that training uses too
     def step(self) -> bool:
-        """Bring every running sequence one token further; False when there was nothing to do."""
+        """Bring every running sequence one token further; False when there was nothing to do.
+
+        When it fails, every request ends with that error: a step that broke off half-way cannot be taken up again.
+        """
         with self._stepping:
-            self._join_and_leave()
-            scheduler = self._scheduler
-            if requests := scheduler.to_prefill(self._prefill_tokens):
-                for request, prefilled in zip(requests, self._runner.prefill([r.prompt.ids for r in requests])):
-                    request.prefilled = prefilled
-            self._admit()
-            if not scheduler.running:
-                return bool(requests)
-            self._append(scheduler.running, self._runner.decode(scheduler.running))
-            self._remove_finished()
-            return True
+            try:
+                return self._step()
+            except BaseException as error:
+                self._fail_all(error)
+                raise
+
+    def _step(self) -> bool:
+        self._join_and_leave()
+        scheduler = self._scheduler
+        if requests := scheduler.to_prefill(self._prefill_tokens):
+            for request, prefilled in zip(requests, self._runner.prefill([r.prompt.ids for r in requests])):
+                request.prefilled = prefilled
+        self._admit()
+        if not scheduler.running:
+            return bool(requests)
+        self._append(scheduler.running, self._runner.decode(scheduler.running))
+        self._remove_finished()
+        return True
 
     def release(self) -> None:
-        """Give the cache's memory back; the next step takes what it needs."""
+        """Give the cache's memory back unless something is being decoded; the next step takes what it needs."""
         with self._stepping:
+            self._join_and_leave()
             if not self._scheduler.running:
                 self._runner.cache.release()
 
@@ -199,24 +222,22 @@ class NativeEngine:
 
     def _step_until_idle(self) -> None:
         while True:
-            try:
+            with contextlib.suppress(Exception):  # whoever waits was given it
                 self.step()
-            except Exception as error:  # nobody else is there to see it: whoever waits must
-                self._fail_all(error)
-            with self._queue:
+            # Both locks: another thread inside a step may hold requests that are in none of these lists.
+            with self._stepping, self._queue:
                 scheduler = self._scheduler
                 if not (self._new or self._leaving or scheduler.waiting or scheduler.running):
                     self._driver = None
                     return
 
-    def _fail_all(self, error: Exception) -> None:
+    def _fail_all(self, error: BaseException) -> None:
         """End every request with this error."""
-        with self._stepping:
-            self._join_and_leave()
-            for sequence in (*self._scheduler.running, *self._scheduler.waiting):
-                if sequence.finish is None:
-                    sequence.finish = "abort"
-                    sequence.request.error = error
-                    self._finished(sequence)
-            self._scheduler.running.clear()
-            self._scheduler.waiting.clear()
+        self._join_and_leave()
+        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+            if sequence.finish is None:
+                sequence.finish = "abort"
+                sequence.request.error = error
+                self._finished(sequence)
+        self._scheduler.running.clear()
+        self._scheduler.waiting.clear()

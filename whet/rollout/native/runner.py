@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
@@ -21,6 +23,7 @@ class ModelRunner:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.device = model.device
+        self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
         self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
 
     def prefill(self, prompts: list[list[int]]) -> list[Prefilled]:

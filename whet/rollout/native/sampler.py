@@ -40,7 +40,9 @@ def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     chunk = next((c for c in (256, 192, 128, 64, 32) if V % c == 0 and 4 * c < V), V)
     chunks = probs_BV.view(B, V // chunk, chunk)
     cdf = chunks.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
-    target = uniforms_B[:, None] * cdf[:, -1:]
+    # Below the total even when the product rounds up to it: past it there may be only tokens without probability.
+    total = cdf[:, -1:]
+    target = torch.minimum(uniforms_B[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     which = torch.searchsorted(cdf, target, right=True).clamp_(max=cdf.shape[1] - 1)
     below = torch.where(which > 0, cdf.gather(1, (which - 1).clamp(min=0)), torch.zeros_like(target))
     rows = torch.arange(B, device=probs_BV.device)

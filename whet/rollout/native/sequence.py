@@ -46,7 +46,14 @@ class Request:
     prefilled: Prefilled | None = None  # kept until the last of its sequences has a slot
     unfinished: int = 0
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
-    error: Exception | None = None  # what kept it from being finished
+    error: BaseException | None = None  # what kept it from being finished
+
+    def raise_error(self) -> None:
+        """Tell the caller what kept the request from being finished, if anything did."""
+        if isinstance(self.error, Exception):
+            raise self.error
+        if self.error is not None:  # Ctrl-C in the thread that was stepping is not the caller's own
+            raise RuntimeError("sampling was interrupted") from self.error
 
     def samples(self, version: int) -> list[Sample]:
         """The finished sequences as samples."""
