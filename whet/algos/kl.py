@@ -15,7 +15,8 @@ def kl_penalty(log_probs_BT: Tensor, ref_log_probs_BT: Tensor, name: str) -> Ten
 
     kl, k1: d.  abs: |d|.  mse, k2: d²/2.  low_var_kl, k3: e^−d + d − 1, clamped to 10.
     """
-    d = log_probs_BT.float() - ref_log_probs_BT.float()
+    precise = torch.promote_types(log_probs_BT.dtype, torch.float32)
+    d = log_probs_BT.to(precise) - ref_log_probs_BT.to(precise)
     if name in ("kl", "k1"):
         return d
     if name == "abs":

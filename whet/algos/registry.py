@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
@@ -35,12 +36,18 @@ class Signals:
 
 @dataclass(slots=True)
 class LossInputs:
-    """One micro-batch as a policy loss sees it; only `log_probs_BT` carries a gradient."""
+    """One micro-batch as a policy loss sees it, 0 outside the mask; only `log_probs_BT` carries a gradient."""
 
     log_probs_BT: Tensor
     old_log_probs_BT: Tensor
     advantages_BT: Tensor
     mask_BT: Tensor
+
+    def __post_init__(self) -> None:
+        # An inf outside the mask would pass the aggregator's forward pass and still make a nan of the gradient.
+        inside = self.mask_BT.bool()
+        for name in ("log_probs_BT", "old_log_probs_BT", "advantages_BT"):
+            setattr(self, name, torch.where(inside, getattr(self, name), 0.0))
 
 
 # advantages and returns, both (B, T) and exactly 0 outside the mask

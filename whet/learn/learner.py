@@ -136,7 +136,7 @@ class _Difference:
     def add(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
         sampled = pad([s.log_probs for s in samples]).to(log_probs_BT.device)
         mask = pad([s.mask for s in samples]).to(log_probs_BT.device)
-        gap = (log_probs_BT - sampled).abs() * mask
+        gap = torch.where(mask.bool(), (log_probs_BT - sampled).abs(), 0.0)
         self._sum += float(gap.sum())
         self._max = max(self._max, float(gap.max()))
         self._tokens += int(mask.sum())

@@ -18,7 +18,10 @@ _CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MiB in fp32
 
 
 def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target and entropy of each distribution, both (N,) in fp32, of logits / temperature."""
+    """Log-prob of each target and entropy of each distribution of logits / temperature.
+
+    Both are (N,) in fp32, or in fp64 when the hidden states are.
+    """
     return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
 
 
@@ -41,7 +44,7 @@ class _TokenLogProbs(torch.autograd.Function):
         softcap: float | None,
     ) -> tuple[Tensor, Tensor]:
         N = len(targets_N)
-        log_probs = torch.empty(N, dtype=torch.float32, device=hidden_NH.device)
+        log_probs = torch.empty(N, dtype=_precise(hidden_NH.dtype), device=hidden_NH.device)
         entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
         for rows in _chunks(N, len(weight_VH)):
             z = _scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
@@ -87,10 +90,14 @@ class _TokenLogProbs(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
+def _precise(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
 def _scaled_logits(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, softcap: float | None
 ) -> Tensor:
-    z = Head(weight_VH, bias_V, softcap).logits(hidden_NH).float()
+    z = Head(weight_VH, bias_V, softcap).logits(hidden_NH).to(_precise(hidden_NH.dtype))
     return z if temperature == 1.0 else z / temperature
 
 

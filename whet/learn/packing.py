@@ -79,14 +79,15 @@ def pack(samples: Sequence[Sample], share_prefix: bool, device: torch.device | s
 def micro_batches(
     samples: Sequence[Sample], share_prefix: bool, max_tokens: int | None, max_samples: int
 ) -> list[list[int]]:
-    """Cut samples into micro-batches; each is a list of indices into `samples`.
+    """Cut samples into micro-batches; each is a list of indices into `samples`. Empty responses are left out.
 
     With `max_tokens` the packed row of each holds at most that many tokens (a single longer sample still gets its
     own); without it each holds at most `max_samples` samples. Longest first into the first micro-batch with room.
     """
+    written = [i for i, sample in enumerate(samples) if sample.ids]
     if max_tokens is None:
-        return [list(range(i, min(i + max_samples, len(samples)))) for i in range(0, len(samples), max_samples)]
-    units = list(_units(samples, share_prefix, max_tokens))
+        return [written[i : i + max_samples] for i in range(0, len(written), max_samples)]
+    units = list(_units(samples, written, share_prefix, max_tokens))
     bins: list[tuple[int, list[int]]] = []
     for size, members in sorted(units, key=lambda unit: -unit[0]):
         for i, (used, held) in enumerate(bins):
@@ -98,12 +99,15 @@ def micro_batches(
     return [held for _, held in bins]
 
 
-def _units(samples: Sequence[Sample], share_prefix: bool, max_tokens: int) -> Iterable[tuple[int, list[int]]]:
+def _units(
+    samples: Sequence[Sample], written: list[int], share_prefix: bool, max_tokens: int
+) -> Iterable[tuple[int, list[int]]]:
     """Samples that stay together, with their packed size: a prompt's samples, cut where they exceed the budget."""
     size, members = 0, list[int]()
-    for i, sample in enumerate(samples):
+    for i in written:
+        sample = samples[i]
         prompt, response = len(sample.prompt.ids), len(sample.ids)
-        joins = bool(members) and share_prefix and sample.prompt is samples[i - 1].prompt
+        joins = bool(members) and share_prefix and sample.prompt is samples[members[-1]].prompt
         if joins and size + response <= max_tokens:
             size += response
             members.append(i)

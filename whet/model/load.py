@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -22,10 +23,10 @@ from transformers import (
 
 from whet.errors import UserError
 from whet.model import attention
+from whet.model.support import MODEL_KEY, check_config, check_layers
 
-MODEL_KEY = "worker.actor.model.model_path"
-# Scalings between the last hidden state and the logits that whet's own head computation does not apply.
-_UNSUPPORTED_HEADS = ("logit_scale", "logits_scaling", "lm_head_multiplier")
+# What reading a missing, damaged or foreign file can raise.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError)
 
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -45,12 +46,13 @@ def load_model_config(
     """The model's own config, read before any weight; `override` changes some of its values."""
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except _UNREADABLE as error:
         raise UserError(f"{MODEL_KEY}: no model could be read from {path}: {error}") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
             raise UserError(f"worker.actor.model.override_config: {type(config).__name__} has no field {name!r}")
         setattr(config, name, value)
+    check_config(config, path)
     return config
 
 
@@ -63,17 +65,24 @@ def load_model(
 ) -> PreTrainedModel:
     """A causal language model whose attention goes through whet's hook, in evaluation mode."""
     config = load_model_config(path, trust_remote_code, override)
-    for name in _UNSUPPORTED_HEADS:
-        if getattr(config, name, None) not in (None, 1, 1.0):
-            raise UserError(f"{MODEL_KEY}: {path} scales its logits ({name}), which whet does not support yet")
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=trust_remote_code
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention.NAME,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except _UNREADABLE as error:
         raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {error}") from None
+    if info["missing_keys"]:  # transformers would go on with random numbers in their place
+        names = sorted(info["missing_keys"])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise UserError(f"{MODEL_KEY}: {path} holds no weights for {', '.join(names[:3])}{more}; use a complete model")
     cast(nn.Module, model).to(device)
-    return model.eval()
+    check_layers(model.eval(), path)
+    return model
 
 
 @dataclass(frozen=True, slots=True)
