@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +13,11 @@ from whet.config import Config
 from whet.errors import UserError
 
 _DTYPES = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp32": torch.float32, "float32": torch.float32}
+_BF16_PRODUCT = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+_WITHOUT_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+
+
+_TINY = 5_000_000  # parameters below which a second thread costs more in waiting than it saves in work
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,13 @@ class Placement:
         return f"{str(self.dtype).removeprefix('torch.')} on {self.device}"
 
 
+def choose_threads(placement: Placement, parameters: int | None) -> None:
+    """One thread for a tiny model on a CPU; OMP_NUM_THREADS, when set, has the last word."""
+    tiny = parameters is not None and parameters < _TINY
+    if placement.device.type == "cpu" and tiny and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+
+
 def choose_placement(config: Config) -> Placement:
     """`trainer.device` and `worker.actor.fsdp.torch_dtype`, or what suits this machine."""
     wanted = config.trainer.device
@@ -31,4 +46,25 @@ def choose_placement(config: Config) -> Placement:
     device = "cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
     actor = config.worker.actor
     default = "bf16" if actor.optim.strategy == "adamw_bf16" else "fp32"
-    return Placement(torch.device(device), _DTYPES[actor.fsdp.torch_dtype or default])
+    dtype = _DTYPES[actor.fsdp.torch_dtype or default]
+    if device == "cpu" and dtype is torch.bfloat16:
+        _make_bf16_safe()
+    return Placement(torch.device(device), dtype)
+
+
+def _make_bf16_safe() -> None:
+    """Keep bf16 products from ending the process: some virtual machines promise AMX and do not have it."""
+    if _survives({}):
+        return
+    if not _survives(_WITHOUT_AMX):
+        raise UserError(
+            "worker.actor.fsdp.torch_dtype=bf16 crashes torch on this CPU: set it to fp32 (and "
+            "worker.actor.optim.strategy=adamw), or train on a GPU"
+        )
+    os.environ.update(_WITHOUT_AMX)  # oneDNN looks at its first product, which is still to come
+
+
+def _survives(environment: dict[str, str]) -> bool:
+    """Whether a process multiplies bf16 matrices here and lives."""
+    probe = [sys.executable, "-c", _BF16_PRODUCT]
+    return subprocess.run(probe, env=os.environ | environment, capture_output=True).returncode == 0
