@@ -30,7 +30,8 @@ def main() -> None:
     chats = [[{"role": "user", "content": text}] for text in problems(16)]
     ids = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
     prompts = [Prompt(str(i), row, "") for i, row in enumerate(ids)]
-    engine = NativeEngine(load_model(path), tokenizer, end_ids(path, tokenizer), max_num_seqs=64)
+    ends = end_ids(path, tokenizer)
+    engine = NativeEngine(load_model(path), tokenizer, ends, max_num_seqs=64)
     reference = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
     def native(max_tokens: int, seed: int) -> int:
@@ -41,10 +42,12 @@ def main() -> None:
         torch.manual_seed(seed)
         batch = tokenizer.pad({"input_ids": [p.ids for p in prompts]}, padding_side="left", return_tensors="pt")
         width = batch["input_ids"].shape[1]
-        out = reference.generate(
-            **batch, do_sample=True, top_k=0, num_return_sequences=4, max_new_tokens=max_tokens, pad_token_id=-100
-        )[:, width:]
-        return int((out != -100).sum())
+        out = reference.generate(**batch, do_sample=True, top_k=0, num_return_sequences=4, max_new_tokens=max_tokens)[
+            :, width:
+        ]
+        ended = torch.isin(out, torch.tensor(sorted(ends))).cumsum(dim=1)
+        useful = (ended == 0) | ((ended == 1) & torch.isin(out, torch.tensor(sorted(ends))))  # up to the first end
+        return int(useful.sum())
 
     native(4, 0), generate(4, 0)  # warm up
     rates: dict[str, list[float]] = {"generate": [], "whet native": []}

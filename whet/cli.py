@@ -29,6 +29,7 @@ Keys: whet config. Examples: {examples}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when it went well, 2 for a mistake of the user's, 130 when stopped at once."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
     try:
         return _dispatch(arguments)
     except UserError as error:

@@ -16,13 +16,13 @@ from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
-from whet.model.load import load_model_config, load_tokenizer
+from whet.model.load import count_parameters, load_model_config, load_tokenizer
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine
 from whet.run import parts
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
-from whet.run.device import choose_placement
+from whet.run.device import choose_placement, choose_threads
 from whet.run.experience import needs_reference
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
@@ -91,6 +91,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     folder.write_config(config.to_yaml())
 
     weights = str(checkpoint.path / "actor" / "huggingface") if checkpoint else path
+    choose_threads(placement, count_parameters(path))
     model = parts.load_weights(weights, config, placement)
     console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
     return Rooms(
