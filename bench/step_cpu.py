@@ -38,9 +38,8 @@ def main() -> None:
             "trl": _run_trl(work, model, arguments.steps + 1, arguments.trl_venv),
         }
     for name, (seconds, gigabytes) in results.items():
-        print(
-            f"{name:<5} {statistics.median(seconds):6.1f} s a step {[round(s, 1) for s in seconds]}, {gigabytes:.2f} GB"
-        )
+        each = ", ".join(f"{s:.1f}" for s in seconds)
+        print(f"{name:<5} {statistics.median(seconds):6.1f} s a step ({each}), {gigabytes:.2f} GB")
     ratio = statistics.median(results["trl"][0]) / statistics.median(results["whet"][0])
     print(f"whet is {ratio:.2f}x faster, with {results['whet'][1] / results['trl'][1]:.2f} of the memory")
 

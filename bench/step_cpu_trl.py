@@ -7,6 +7,7 @@ import json
 import resource
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -62,6 +63,6 @@ trainer = GRPOTrainer(
     callbacks=[Clock()],
 )
 trainer.train()
-seconds = [b - a for a, b in zip(moments, moments[1:])]
+seconds = [b - a for a, b in pairwise(moments)]
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 Path(out).write_text(json.dumps({"seconds": seconds, "peak_gb": peak}))

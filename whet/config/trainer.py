@@ -28,7 +28,9 @@ class TrainerConfig:
     n_gpus_per_node: int = key(1, "devices to train on per machine", least=1)
     max_try_make_batch: int = key(20, "draws of online filtering before giving up; -1 = no limit", least=1, also=(-1,))
     critic_warmup: int = key(0, "steps that update only the critic", least=0)
-    val_freq: int = key(-1, "validate every so many steps; -1 = never", least=1, also=(-1,))
+    val_freq: int = key(
+        -1, "validate every so many steps and after the last; -1 = only where val_before_train did", least=1, also=(-1,)
+    )
     val_before_train: bool = key(True, "validate before the first step")
     val_only: bool = key(False, "validate and stop")
     val_generations_to_log: int = key(0, "samples of each validation shown in the log", least=0)

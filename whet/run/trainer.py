@@ -42,12 +42,19 @@ class Trainer:
             state.step += 1
             metrics = self.train_step()
             last = state.step == rooms.total_steps
-            if last or (config.val_freq > 0 and state.step % config.val_freq == 0):
+            if self.validation_is_due(last):
                 metrics |= self.validate()
             self.report(metrics)
             if last or rooms.interrupt.asked or (config.save_freq > 0 and state.step % config.save_freq == 0):
                 state.save(rooms)
         state.say_goodbye(rooms, time.perf_counter() - started)
+
+    def validation_is_due(self, last: bool) -> bool:
+        """Every `val_freq` steps, and after the last step of a run that validates at all."""
+        config = self.config.trainer
+        if last:
+            return config.val_freq > 0 or config.val_before_train
+        return config.val_freq > 0 and self.state.step % config.val_freq == 0
 
     def train_step(self) -> dict[str, float]:
         """One round through the rooms; returns its metrics."""
