@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 _GROWTH = 64  # tokens by which a slot grows, at least
+_CLEAR = 32  # tokens cleared at a time: one at a time is slow
 
 
 class SlotCache:
@@ -34,7 +35,10 @@ class SlotCache:
         if slots > self.data.shape[2] or tokens > self.data.shape[3]:
             self._grow(slots, tokens)
         clear_slots, clear_tokens = self._clear
-        slots, tokens = max(slots, clear_slots), max(tokens, clear_tokens)
+        if slots <= clear_slots and tokens <= clear_tokens:
+            return
+        slots = max(slots, clear_slots)
+        tokens = clear_tokens if tokens <= clear_tokens else min(tokens + _CLEAR, self.data.shape[3])
         self.data[:, :, :clear_slots, clear_tokens:tokens] = 0
         self.data[:, :, clear_slots:slots, :tokens] = 0
         self._clear = (slots, tokens)
