@@ -9,6 +9,7 @@ from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
@@ -26,15 +27,29 @@ from whet.model import attention
 from whet.model.support import MODEL_KEY, check_config, check_layers
 
 # What reading a missing, damaged or foreign file can raise.
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError)
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    UnpicklingError,
+    SafetensorError,
+    StrictDataclassError,
+)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise UserError(f"worker.actor.model.tokenizer_path: no tokenizer could be read from {path}: {error}") from None
+    except Exception as error:  # the Rust side of tokenizers raises nothing more specific
+        key = "worker.actor.model.tokenizer_path"
+        raise UserError(f"{key}: no tokenizer could be read from {path}: {_describe(error)}") from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -47,7 +62,7 @@ def load_model_config(
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except _UNREADABLE as error:
-        raise UserError(f"{MODEL_KEY}: no model could be read from {path}: {error}") from None
+        raise UserError(f"{MODEL_KEY}: no model could be read from {path}: {_describe(error)}") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
             raise UserError(f"worker.actor.model.override_config: {type(config).__name__} has no field {name!r}")
@@ -75,7 +90,7 @@ def load_model(
             output_loading_info=True,
         )
     except _UNREADABLE as error:
-        raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {error}") from None
+        raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {_describe(error)}") from None
     if info["missing_keys"]:  # transformers would go on with random numbers in their place
         names = sorted(info["missing_keys"])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -123,8 +138,10 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
         ids.add(tokenizer.eos_token_id)
     try:
         eos = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError:  # a folder without generation_config.json
-        eos = None
+    except OSError as error:
+        if (Path(path) / "generation_config.json").is_file():
+            raise UserError(f"{MODEL_KEY}: {path}/generation_config.json could not be read: {error}") from None
+        eos = None  # a folder without one
     if eos is not None:
         ids.update(eos if isinstance(eos, list) else [eos])
     return frozenset(ids)
@@ -135,6 +152,9 @@ def count_parameters(path: str) -> int | None:
     files = sorted(Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
     total = 0
     for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{MODEL_KEY}: the weights in {file} are damaged: {error}") from None
     return total or None
