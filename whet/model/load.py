@@ -81,7 +81,7 @@ def load_model(
     """A causal language model whose attention goes through whet's hook, in evaluation mode."""
     config = load_model_config(path, trust_remote_code, override)
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             dtype=dtype,
@@ -91,10 +91,12 @@ def load_model(
         )
     except _UNREADABLE as error:
         raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {_describe(error)}") from None
-    if info["missing_keys"]:  # transformers would go on with random numbers in their place
-        names = sorted(info["missing_keys"])
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise UserError(f"{MODEL_KEY}: {path} holds no weights for {', '.join(names[:3])}{more}; use a complete model")
+    model: PreTrainedModel = loaded[0]
+    missing = sorted(loaded[1]["missing_keys"])
+    if missing:  # transformers would go on with random numbers in their place
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        names = ", ".join(missing[:3]) + more
+        raise UserError(f"{MODEL_KEY}: {path} holds no weights for {names}; use a complete model")
     cast(nn.Module, model).to(device)
     check_layers(model.eval(), path)
     return model
