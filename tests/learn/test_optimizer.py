@@ -63,16 +63,25 @@ def test_kahan_follows_the_formula() -> None:
         torch.testing.assert_close(p.data, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_kahan_state_is_bf16() -> None:
+def test_kahan_state_is_bf16_but_the_second_moment() -> None:
     p = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     optimizer = KahanAdamW([p], lr=0.01)
     p.grad = torch.ones_like(p)
     optimizer.step()
-    assert {name for name, value in optimizer.state[p].items() if value.dtype == torch.bfloat16} == {
-        "exp_avg",
-        "exp_avg_sq",
-        "compensation",
-    }
+    bf16 = {name for name, value in optimizer.state[p].items() if value.dtype == torch.bfloat16}
+    assert bf16 == {"exp_avg", "compensation"}
+    assert optimizer.state[p]["exp_avg_sq"].dtype == torch.float32
+
+
+def test_kahan_forgets_large_gradients() -> None:
+    """A second moment in bf16 would stay at 0.5 for ever: β₂ = 0.999 moves it by less than it can hold."""
+    p = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    optimizer = KahanAdamW([p], lr=0.0)
+    for size in (1.0, 0.01):
+        for _ in range(3000):
+            p.grad = torch.full_like(p, size)
+            optimizer.step()
+    assert float(optimizer.state[p]["exp_avg_sq"]) == pytest.approx(0.0473, abs=1e-3)
 
 
 def test_kahan_keeps_what_bf16_rounds_away() -> None:

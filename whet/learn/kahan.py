@@ -1,7 +1,9 @@
 """AdamW that keeps its parameters in bf16 and loses nothing by it.
 
 A bf16 parameter swallows updates smaller than 1/256 of itself. Kahan summation (1965) carries what was lost in a
-compensation buffer and adds it to the next update; all state is bf16, a third of what fp32 master weights need.
+compensation buffer and adds it to the next update. All state is bf16 but the second moment: with β₂ = 0.999 it changes
+by a thousandth a step, which bf16 cannot hold, and a step size once too small would stay so. 10 bytes a parameter
+where fp32 weights with AdamW need 16.
 """
 
 from __future__ import annotations
@@ -38,17 +40,27 @@ class KahanAdamW(torch.optim.Optimizer):
                 state = self.state[p]
                 if not state:
                     state["step"] = torch.zeros((), dtype=torch.float32)
-                    for name in ("exp_avg", "exp_avg_sq", "compensation"):
+                    for name in ("exp_avg", "compensation"):
                         state[name] = torch.zeros_like(p)
+                    state["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))
                 state["step"] += 1
                 t = float(state["step"])
                 m, v, compensation = state["exp_avg"], state["exp_avg_sq"], state["compensation"]
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 m.lerp_(p.grad, 1 - beta1)
-                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                g = p.grad.to(v.dtype)
+                v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
                 denominator = v.sqrt().div_((1 - beta2**t) ** 0.5).add_(group["eps"])
-                compensation.addcdiv_(m, denominator, value=-group["lr"] / (1 - beta1**t))
+                compensation.sub_(m / denominator * (group["lr"] / (1 - beta1**t)))
                 before = p.clone()
                 p.add_(compensation)
                 compensation.add_(before.sub_(p))
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Read back saved state; torch would round all of it to the parameters' dtype."""
+        super().load_state_dict(state_dict)
+        params = [p for group in self.param_groups for p in group["params"]]
+        for index, saved in state_dict["state"].items():
+            p = params[index]
+            self.state[p]["exp_avg_sq"] = saved["exp_avg_sq"].to(p.device, copy=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from whet.algos import find_policy_loss, kl_penalty
@@ -35,7 +36,8 @@ def objective(experience: Experience, config: Config) -> MakeLoss:
             loss, metrics = policy_loss(inputs, config.worker.actor, aggregate)
             metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask)}
             if ref_BT is not None:
-                kl = aggregate(kl_penalty(log_probs_BT, pick(ref_BT), config.algorithm.kl_penalty), mask)
+                ref = torch.where(mask.bool(), pick(ref_BT), 0.0)
+                kl = aggregate(kl_penalty(inputs.log_probs_BT, ref, config.algorithm.kl_penalty), mask)
                 loss = loss + config.algorithm.kl_coef * kl
                 metrics |= {"kl_loss": kl.detach()}
             return loss, metrics

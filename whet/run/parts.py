@@ -14,7 +14,7 @@ from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.learn.learner import Budget, Learner
 from whet.learn.reference import Reference
-from whet.model.load import end_ids, load_model
+from whet.model.load import load_model
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine
 from whet.rollout.hf import HFEngine
@@ -46,6 +46,14 @@ def check_lengths(config: Config, model: PretrainedConfig, tokenizer: PreTrained
         raise UserError(
             f"data.max_prompt_length + data.max_response_length = {longest}, but the model's positions end at {limit} "
             "(max_position_embeddings): lower one of the two"
+        )
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    original = rope.get("original_max_position_embeddings") or limit
+    if rope.get("rope_type") in ("dynamic", "longrope") and original is not None and longest > original:
+        raise UserError(
+            f"data.max_prompt_length + data.max_response_length = {longest}: this model's {rope['rope_type']} rotary "
+            f"embedding changes with the longest sequence of a batch beyond {original} tokens, so a sample would "
+            "depend on its batch: lower one of the two"
         )
     if len(tokenizer) > text.vocab_size:
         raise UserError(
@@ -130,9 +138,11 @@ def budget(config: Config) -> Budget:
     )
 
 
-def open_engine(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> Engine:
+def open_engine(
+    config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int]
+) -> Engine:
     """The engine that `worker.rollout.name` names, on the learner's weights."""
-    rollout, ends = config.worker.rollout, end_ids(path, tokenizer)
+    rollout = config.worker.rollout
     if rollout.name == "hf":
         return HFEngine(model, tokenizer, ends, rollout.max_num_seqs)
     return NativeEngine(model, tokenizer, ends, rollout.max_num_seqs, rollout.max_num_batched_tokens)
