@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from whet.config.keys import get
@@ -24,7 +25,8 @@ VALIDATION_KEYS = ("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop"
 
 def check_config(config: Config) -> None:
     """Raise a `UserError` that lists every contradiction between keys, missing key and feature not here yet."""
-    problems = [*_values(config), *refusals(config), *_required(config), *_validation(config), *_lengths(config)]
+    problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
+    problems += [*_validation(config), *_lengths(config)]
     if not config.trainer.val_only:
         problems += [*_groups(config), *_batches(config), *_loss(config)]
     if problems:
@@ -71,6 +73,17 @@ def _required(config: Config) -> Iterator[str]:
             yield (
                 f"data.val_files is not set, but trainer.val_freq={config.trainer.val_freq} validates; "
                 "name the data or set trainer.val_freq=-1"
+            )
+
+
+def _names(config: Config) -> Iterator[str]:
+    for name in ("project_name", "experiment_name"):
+        value = getattr(config.trainer, name)
+        path = PurePath(value)
+        if path.is_absolute() or ".." in path.parts or "\0" in value:
+            yield (
+                f"trainer.{name}={show(value)}: must name a folder inside checkpoints/; "
+                "trainer.save_checkpoint_path chooses any other place"
             )
 
 

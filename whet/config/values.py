@@ -76,6 +76,8 @@ def complaint_about(key: Key, value: Any) -> str | None:
                 return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
     if key.kind in ("int", "float", "pair"):
         for number in value if key.kind == "pair" else [value]:
+            if isinstance(number, int) and abs(number) >= 2**63:
+                return "is too large"
             if not math.isfinite(number):
                 return "must be a finite number"
             if number not in key.also and not _within(key, number):

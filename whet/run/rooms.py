@@ -16,7 +16,7 @@ from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
-from whet.model.load import count_parameters, load_model_config, load_tokenizer
+from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine
 from whet.run import parts
@@ -73,8 +73,9 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     chosen = config.worker.actor.model
     path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
     tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
-    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
+    ends = end_ids(path, tokenizer)
     parts.check_lengths(config, model_config, tokenizer)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console)
     total_steps = console.total_steps = parts.count_steps(config, loader)
@@ -106,7 +107,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         loader=loader,
         val_loader=val_loader,
         scorer=scorer,
-        engine=parts.open_engine(config, model, tokenizer, path),
+        engine=parts.open_engine(config, model, tokenizer, ends),
         learner=parts.open_learner(config, model, total_steps),
         reference=parts.open_reference(config, path, placement) if needs_reference(config.algorithm) else None,
         total_steps=total_steps,
