@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ def write_model(name: str, folder: Path, say: Callable[[str], None]) -> None:
     short = name.removeprefix(PREFIX)
     if short not in recipes():
         raise UserError(f"there is no built-in model {name!r}; choose {' or '.join(recipes())}")
-    folder = folder.expanduser()
+    folder = Path(os.path.expanduser(folder))
     if short == "smollm2":
         make_smollm2(folder, say)
         return

@@ -66,7 +66,10 @@ def load_model_config(
     for name, value in (override or {}).items():
         if not hasattr(config, name):
             raise UserError(f"worker.actor.model.override_config: {type(config).__name__} has no field {name!r}")
-        setattr(config, name, value)
+        try:
+            setattr(config, name, value)
+        except _UNREADABLE as error:
+            raise UserError(f"worker.actor.model.override_config.{name}={value}: {_describe(error)}") from None
     check_config(config, path)
     return config
 

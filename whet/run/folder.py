@@ -25,7 +25,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path, needed_bytes: int = 0) -> None:
         """Create the folder, prove that it can be written, lock it, and check that `needed_bytes` are free."""
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(os.path.expanduser(path)).absolute()  # Path.expanduser raises for ~nobody
         self._lock: int | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
