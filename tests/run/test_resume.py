@@ -55,6 +55,10 @@ def appended_only(before: bytes, metrics: Path) -> bytes:
     return now
 
 
+def count_lines(metrics: Path) -> int:
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
 @pytest.mark.parametrize(
     ("more", "kills"),
     [
@@ -66,15 +70,16 @@ def appended_only(before: bytes, metrics: Path) -> bytes:
 def test_killed_at_random_moments(tmp_path, few_rows, more, kills):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
-    began = time.monotonic()
     code, text = train(tmp_path / "alone", *few_rows, *more)
-    seconds = time.monotonic() - began
     assert code == 0, text
     alone = run_folder(tmp_path / "alone")
     run, written, deaths = run_folder(tmp_path / "killed"), b"", 0
     for _ in range(kills):
         process = start(tmp_path / "killed", "train", *SMALL, *few_rows, *more)
-        process.process.join(chance.uniform(0.2, min(0.8 * seconds, 2.0)))
+        if chance.random() < 0.8:  # after a few lines of metrics, else while it is still starting
+            lines = written.count(b"\n") + chance.randint(1, 3)
+            process.wait_for(lambda lines=lines: count_lines(run / "metrics.jsonl") >= lines)
+        process.process.join(chance.uniform(0, 0.2))
         if process.process.exitcode is not None:
             break
         process.kill()
@@ -161,6 +166,35 @@ def test_starting_over_in_a_used_folder_is_refused(copy, few_rows):
     assert "Traceback" not in text
     assert "model:" not in text
     assert outcome(run_folder(copy), 6) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("data.seed=5", "Set data.seed=1 to resume"),
+        ("data.shuffle=false", "Set data.shuffle=True to resume"),
+        ("data.train_files=whet/quickstart@train", "made with 10 rows of training data and there are 2000 now"),
+        ("worker.actor.optim.strategy=adamw_bf16", "holds the state of adamw"),
+    ],
+)
+def test_what_a_checkpoint_cannot_continue_is_refused(copy, few_rows, change, expected):
+    run = run_folder(copy)
+    before = (run / "config.yaml").read_text(), (run / "metrics.jsonl").read_bytes()
+    code, text = train(copy, *few_rows, "trainer.max_steps=9", change)
+    assert code == 2
+    assert expected in text
+    assert "Traceback" not in text
+    assert "model:" not in text
+    assert ((run / "config.yaml").read_text(), (run / "metrics.jsonl").read_bytes()) == before
+
+
+def test_run_folder_in_use_is_refused(tmp_path, few_rows):
+    first = start(tmp_path, "train", *SMALL, *few_rows, "trainer.max_steps=1000")
+    assert first.wait_for(lambda: "step " in first.text())
+    code, text = train(tmp_path, *few_rows)
+    first.kill()
+    assert code == 2
+    assert f"is in use by another run (process {first.process.pid}" in text
 
 
 @pytest.mark.parametrize("named", ["global_step_4", ""], ids=["a checkpoint", "a run folder"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from whet.config import Config, resolve_path
+from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
 from whet.run.checkpoints import CheckpointStore
@@ -33,10 +34,17 @@ def starting_point(config: Config, store: CheckpointStore, folder: RunFolder, co
     if found is None:
         return None
     console.note(f"continuing from {found.path}")
+    _check_optimizer(found, config)
     changed = list(_changes(found.meta["config"], config.to_dict()))
     if changed:
         console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
     return found
+
+
+def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) -> None:
+    """Put the loader where the checkpoint left it; refused when the data or its order is another."""
+    if checkpoint is not None and loader is not None and checkpoint.meta["loader"] is not None:
+        loader.load_state_dict(checkpoint.meta["loader"])
 
 
 def check_disk(config: Config, folder: RunFolder, model_path: str, total_steps: int, console: Console) -> None:
@@ -53,6 +61,16 @@ def check_disk(config: Config, folder: RunFolder, model_path: str, total_steps: 
         console.warn(
             f"{kept} checkpoints of {each / 1e9:.1f} GB will not all fit: {folder.path} has {free / 1e9:.1f} GB free. "
             "Set trainer.save_limit or a larger trainer.save_freq."
+        )
+
+
+def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
+    """The state of one optimizer means nothing to another."""
+    before, now = checkpoint.meta["config"]["worker"]["actor"]["optim"]["strategy"], config.worker.actor.optim.strategy
+    if before != now and not config.trainer.val_only:
+        raise UserError(
+            f"worker.actor.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to {before}, or "
+            f"start a new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
         )
 
 

@@ -27,7 +27,7 @@ from whet.run.experience import needs_reference
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
-from whet.run.resume import check_disk, starting_point
+from whet.run.resume import check_disk, starting_point, take_position
 from whet.run.tracking import Tracker
 from whet.types import Prompt
 
@@ -85,6 +85,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     scorer.check(rows)
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, folder, console)
+    take_position(checkpoint, loader)
     check_disk(config, folder, path, total_steps, console)
     console.log_to(folder.log)
     tracker = _open_tracker(config, folder, console)

@@ -45,15 +45,13 @@ class TrainerState:
             torch.save({"torch": torch.get_rng_state(), "python": random.getstate()}, folder / "rng.pt")
 
     def restore(self, rooms: Rooms) -> None:
-        """Continue from the checkpoint that the rooms were built from, if any; weights are loaded already."""
+        """Continue from the checkpoint that the rooms were built from, if any: they have its weights and position."""
         checkpoint = rooms.checkpoint
         if checkpoint is None:
             return
         meta = checkpoint.meta
         self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
         self.before, self.latest = meta["before"], meta["latest"]
-        if rooms.loader is not None and meta["loader"] is not None:
-            rooms.loader.load_state_dict(meta["loader"])
         rooms.engine.version = self.step
         if (checkpoint.path / "actor" / "optimizer.pt").exists():
             rooms.learner.load_optimizer(checkpoint.path / "actor")
