@@ -162,7 +162,7 @@ def test_mini_batches_have_a_normaliser_of_their_own() -> None:
     mini = [3, 4, 5]
     chosen = [replace(samples[i]) for i in mini]
     log_probs, entropy = response_log_probs(model, chosen, TEMPERATURE, True)
-    loss, metrics = make_loss(mini)(log_probs, entropy, [0, 1, 2])
+    loss, metrics = make_loss(mini, log_probs.detach)(log_probs, entropy, [0, 1, 2])
     mask = pad([s.mask for s in chosen])
     assert float(metrics["entropy"]) == pytest.approx(float((entropy.detach() * mask).sum() / mask.sum()), rel=1e-6)
     assert torch.isfinite(loss)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def _config(lr: float = 0.01, epochs: int = 1, max_norm: float = 1.0, strategy: 
 def _likelihood(samples: list[Sample], scale: float = 1.0) -> MakeLoss:
     """A loss that raises the log-probs of the samples."""
 
-    def make_loss(mini: list[int]) -> MicroLoss:
+    def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
         tokens = sum(len(samples[i].ids) for i in mini)
 
         def loss_of(log_probs: Tensor, entropy: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -68,7 +69,7 @@ def test_mini_batches_are_consecutive_rows() -> None:
     samples, learner, minis = batch(), _learner(_config()), []
     loss = _likelihood(samples)
 
-    def make_loss(mini: list[int]) -> MicroLoss:
+    def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
         minis.append(mini)
         return loss(mini)
 

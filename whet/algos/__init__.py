@@ -3,9 +3,19 @@
 from whet.algos import advantages, losses
 from whet.algos.aggregate import Normaliser, aggregate
 from whet.algos.kl import kl_penalty
-from whet.algos.registry import Signals, advantage, find_advantage, find_policy_loss, policy_loss
+from whet.algos.registry import (
+    LossInputs,
+    Signals,
+    advantage,
+    find_advantage,
+    find_policy_loss,
+    needs_of,
+    policy_loss,
+    preparation_of,
+)
 
 __all__ = [
+    "LossInputs",
     "Normaliser",
     "Signals",
     "advantage",
@@ -15,5 +25,7 @@ __all__ = [
     "find_policy_loss",
     "kl_penalty",
     "losses",
+    "needs_of",
     "policy_loss",
+    "preparation_of",
 ]

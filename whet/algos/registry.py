@@ -7,8 +7,8 @@ advantage and loss is one function on (B, T) tensors in a file of its own; the d
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -31,7 +31,13 @@ class Signals:
     rewards_BT: Tensor  # the score sits on the last token of the response; KL penalties are already taken off
     groups_B: Tensor  # rows with the same number answer the same prompt
     old_log_probs_BT: Tensor  # the policy that wrote the tokens
+    scores: dict[str, Tensor] = field(default_factory=dict)  # (B,) for each key that the reward function gave
     ref_log_probs_BT: Tensor | None = None  # the frozen reference
+    weights_BT: Tensor | None = None  # importance weights of the rollout correction
+    # Signals that are computed only for estimators that name them in `needs`:
+    values_BT: Tensor | None = None  # the critic's values
+    sum_pi_squared_BT: Tensor | None = None  # Σ_v π(v)², how peaked the policy was at each token
+    baselines_B: Tensor | None = None  # the score of one greedy response to the same prompt
 
 
 @dataclass(slots=True)
@@ -42,6 +48,8 @@ class LossInputs:
     old_log_probs_BT: Tensor
     advantages_BT: Tensor
     mask_BT: Tensor
+    weights_BT: Tensor | None = None  # importance weights of the rollout correction, 1 where there are none
+    prepared: dict[str, Tensor] = field(default_factory=dict)  # these rows of what the loss's `prepare` returned
 
     def __post_init__(self) -> None:
         # An inf outside the mask would pass the aggregator's forward pass and still make a nan of the gradient.
@@ -55,19 +63,46 @@ Advantage = Callable[[Signals, AlgorithmConfig], tuple[Tensor, Tensor]]
 # a scalar loss and metrics; each metric is this micro-batch's share of the mini-batch's mean, so shares add up
 PolicyLoss = Callable[[LossInputs, ActorConfig, Aggregator], tuple[Tensor, dict[str, Tensor]]]
 
+# the whole mini-batch, its current log-probs without gradient -> (B, T) tensors that the loss finds in `prepared`
+Prepare = Callable[[LossInputs, ActorConfig], dict[str, Tensor]]
+
 _ADVANTAGES: dict[str, Advantage] = {}
+_NEEDS: dict[str, tuple[str, ...]] = {}
 _POLICY_LOSSES: dict[str, PolicyLoss] = {}
+_PREPARATIONS: dict[str, Prepare] = {}
 _Function = TypeVar("_Function", bound=Callable)
 
 
-def advantage(*names: str) -> Callable[[_Function], _Function]:
-    """Register an advantage estimator under one or more names."""
+def advantage(*names: str, needs: Sequence[str] = ()) -> Callable[[_Function], _Function]:
+    """Register an advantage estimator under one or more names.
+
+    `needs` names the fields of `Signals` that must be computed for it: values, sum_pi_squared, baselines.
+    """
+    _NEEDS.update({name: tuple(needs) for name in names})
     return _register(_ADVANTAGES, names)
 
 
-def policy_loss(*names: str) -> Callable[[_Function], _Function]:
-    """Register a policy loss under one or more names."""
+def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Function], _Function]:
+    """Register a policy loss under one or more names.
+
+    A loss whose tokens depend on each other across the mini-batch (the most covariant ones, say) chooses them in
+    `prepare`, which sees the whole of it; choosing within a micro-batch would make the gradient depend on the cut.
+    """
+    if prepare is not None:
+        _PREPARATIONS.update({name: prepare for name in names})
     return _register(_POLICY_LOSSES, names)
+
+
+def needs_of(name: str) -> tuple[str, ...]:
+    """The signals that the estimator of this name wants computed."""
+    find_advantage(name)
+    return _NEEDS[name]
+
+
+def preparation_of(name: str) -> Prepare | None:
+    """What the loss of this name does once for each mini-batch, if anything."""
+    find_policy_loss(name)
+    return _PREPARATIONS.get(name)
 
 
 def find_advantage(name: str) -> Advantage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,8 +20,9 @@ from whet.types import Sample
 
 # (log-probs, entropies, rows) of a micro-batch -> loss and metrics; rows index the mini-batch it was made for
 MicroLoss = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, dict[str, Tensor]]]
-# rows of the batch that form a mini-batch -> the loss of its micro-batches
-MakeLoss = Callable[[list[int]], MicroLoss]
+# rows of the batch that form a mini-batch, and a pass over it for its current log-probs (B, T) without gradient, which
+# only losses that look at the whole mini-batch ask for -> the loss of its micro-batches
+MakeLoss = Callable[[list[int], Callable[[], Tensor]], MicroLoss]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ class Learner:
             for i, mini in enumerate(minis):
                 # Before the first optimizer step the weights are those that sampled: what differs is numerics.
                 fresh = epoch == 0 and i == 0
-                for name, value in self._mini_batch(samples, mini, make_loss(mini), fresh, progress).items():
+                chosen = [samples[row] for row in mini]
+                loss_of = make_loss(mini, partial(self.log_probs, chosen))
+                for name, value in self._mini_batch(chosen, loss_of, fresh, progress).items():
                     history[name].append(value)
         self.model.eval()
         metrics = {name: sum(values) / len(values) for name, values in history.items()}
@@ -85,13 +89,11 @@ class Learner:
 
     def _mini_batch(
         self,
-        samples: Sequence[Sample],
-        mini: list[int],
+        chosen: list[Sample],
         loss_of: MicroLoss,
         fresh: bool,
         progress: Callable[[int], None] | None,
     ) -> dict[str, float]:
-        chosen = [samples[i] for i in mini]
         sums: defaultdict[str, float] = defaultdict(float)
         difference = _Difference()
         size = self.config.micro_batch_size_per_device_for_update

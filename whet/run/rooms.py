@@ -90,7 +90,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     console.log_to(folder.log)
     tracker = _open_tracker(config, folder, console)
     stack.callback(tracker.close)
-    folder.write_config(config.to_yaml())
+    if not (config.trainer.val_only and folder.config.exists()):  # it tells how the run was trained
+        folder.write_config(config.to_yaml())
 
     weights = str(checkpoint.path / "actor" / "huggingface") if checkpoint else path
     choose_threads(placement, count_parameters(path))

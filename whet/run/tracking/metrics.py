@@ -18,7 +18,10 @@ def append_metrics(path: Path, step: int, metrics: Mapping[str, float]) -> None:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The metrics of a run by step: torn lines are skipped, and a step that was redone counts as it went last."""
+    """The metrics of a run by step: torn lines are skipped, and of what a step logged twice the last counts.
+
+    A killed run logs a step again when it is redone; a run that only validates adds to a step that was trained before.
+    """
     by_step: dict[int, dict[str, Any]] = {}
     for line in Path(path).read_bytes().splitlines():
         try:
@@ -26,7 +29,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if isinstance(record, dict) and isinstance(record.get("step"), int):
-            by_step[record["step"]] = record
+            by_step.setdefault(record["step"], {}).update(record)
     return [by_step[step] for step in sorted(by_step)]
 
 
