@@ -89,7 +89,7 @@ def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Funct
     `prepare`, which sees the whole of it; choosing within a micro-batch would make the gradient depend on the cut.
     """
     if prepare is not None:
-        _PREPARATIONS.update({name: prepare for name in names})
+        _PREPARATIONS.update(dict.fromkeys(names, prepare))
     return _register(_POLICY_LOSSES, names)
 
 

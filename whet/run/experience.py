@@ -14,7 +14,6 @@ from whet.config.algorithm import AlgorithmConfig
 from whet.learn.packing import pad
 from whet.types import Sample
 
-
 # What `needs` calls a signal -> the field of Signals that holds it.
 _FIELDS = {"values": "values_BT", "sum_pi_squared": "sum_pi_squared_BT", "baselines": "baselines_B"}
 
