@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from whet.config.keys import key
 
 ADV_ESTIMATORS = ("grpo", "rloo", "gae", "grpo_passk", "reinforce_plus_plus", "remax")
+MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 KL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full", "k1", "k2", "k3")
 
 
@@ -18,6 +19,7 @@ class AlgorithmConfig:
     lam: float = key(1.0, "lambda of GAE", least=0, most=1)
     adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS)
     norm_adv_by_std: bool = key(True, "GRPO divides by the group's standard deviation; false leaves it out (Dr. GRPO)")
+    match: str = key("whet", "whose numbers to reproduce, slips included; whet has none", choices=MATCHES)
     disable_kl: bool = key(False, "no KL term at all, and no reference model")
     use_kl_loss: bool = key(False, "KL is a term of the loss; false subtracts it from the reward")
     kl_penalty: str = key("kl", "KL estimator: kl = k1, mse = k2, low_var_kl = k3", choices=KL_PENALTIES)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whet.algos import find_policy_loss, kl_penalty, preparation_of
 from whet.algos.aggregate import Aggregator, count
+from whet.algos.quirks import quirks
 from whet.config.schema import Config
 from whet.learn.learner import MakeLoss, MicroLoss
 from whet.run.experience import Experience
@@ -25,7 +26,7 @@ def objective(experience: Experience, config: Config) -> MakeLoss:
 
     def make_loss(mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss:
         whole = count(experience.mask_BT[mini], horizon=config.data.max_response_length)
-        aggregate = Aggregator(config.worker.actor.loss_avg_mode, whole)
+        aggregate = Aggregator(config.worker.actor.loss_avg_mode, whole, quirks(config.algorithm.match))
         prepared = {}
         if prepare is not None:
             prepared = prepare(experience.loss_inputs(mini, current_log_probs()), config.worker.actor)

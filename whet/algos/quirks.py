@@ -1,0 +1,54 @@
+"""What the originals compute differently from us, by name; `algorithm.match` chooses whose numbers to reproduce.
+
+Everything is off by default: each line here is something we hold to be a slip of its original, kept for people who
+need its numbers. A function asks for the one it has (`quirks(config.match).singleton_keeps_score`; a policy loss finds
+them in its aggregator, `aggregate.quirks`) and nothing else in the package knows about originals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whet.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """One switch for each difference; the comment names who has it."""
+
+    # Advantages
+    singleton_keeps_score: bool = False  # verl, or1: a prompt's only response has its raw score as advantage
+    values_outside_mask: bool = False  # verl, or1: GAE, ReMax and the returns of OTB are not masked
+    whitening_moves_equal_groups: bool = False  # verl: whitening gives equal scores minus the batch's mean (GDPO, RF++)
+    rewards_end_at_observations: bool = False  # easyr1, vppo, or1: RF++ forgets a reward before a tool's tokens
+    whitened_outside_mask: bool = False  # easyr1, vppo: the advantages of RF++ are not masked
+    gae_over_observations: bool = False  # or1: GAE runs through tokens that the model did not write
+    passk_keeps_other_scores: bool = False  # vppo: all but the best response have their raw score as advantage
+    # Rollout correction
+    k1_bounds_inverse_ratio: bool = False  # verl: k1 rejection bounds apply to π_roll/π_train
+
+
+_OF = {
+    "whet": Quirks(),
+    "verl": Quirks(
+        singleton_keeps_score=True,
+        values_outside_mask=True,
+        whitening_moves_equal_groups=True,
+        k1_bounds_inverse_ratio=True,
+    ),
+    "easyr1": Quirks(rewards_end_at_observations=True, whitened_outside_mask=True),
+    "vppo": Quirks(rewards_end_at_observations=True, whitened_outside_mask=True, passk_keeps_other_scores=True),
+    "or1": Quirks(
+        singleton_keeps_score=True,
+        values_outside_mask=True,
+        rewards_end_at_observations=True,
+        gae_over_observations=True,
+    ),
+}
+
+
+def quirks(match: str) -> Quirks:
+    """The quirks of the original that `algorithm.match` names; none for whet."""
+    if match not in _OF:
+        raise UserError(f"algorithm.match={match}: choose one of {', '.join(_OF)}")
+    return _OF[match]
