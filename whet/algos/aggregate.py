@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whet.algos.quirks import Quirks
+from whet.algos.quirks import NONE, Quirks
 from whet.errors import UserError
 
 _SHORT = {"token": "token-mean", "seq": "seq-mean-token-mean"}
@@ -58,7 +58,7 @@ class Aggregator:
 
     mode: str
     whole: Normaliser
-    quirks: Quirks = Quirks()  # what the loss does as another package does it
+    quirks: Quirks = NONE  # what the loss does as another package does it
 
     def __call__(self, loss_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """A loss, in the configured mode."""

@@ -28,8 +28,9 @@ class Quirks:
     k1_bounds_inverse_ratio: bool = False  # verl: k1 rejection bounds apply to π_roll/π_train
 
 
+NONE = Quirks()
 _OF = {
-    "whet": Quirks(),
+    "whet": NONE,
     "verl": Quirks(
         singleton_keeps_score=True,
         values_outside_mask=True,
