@@ -25,7 +25,8 @@ def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperatur
     return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
 
 
-def _chunks(n: int, vocabulary: int) -> list[slice]:
+def chunks(n: int, vocabulary: int) -> list[slice]:
+    """Rows to take at a time so that their logits stay within the memory of one chunk."""
     size = max(16, _CHUNK_ELEMENTS // vocabulary)
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
@@ -46,8 +47,8 @@ class _TokenLogProbs(torch.autograd.Function):
         N = len(targets_N)
         log_probs = torch.empty(N, dtype=_precise(hidden_NH.dtype), device=hidden_NH.device)
         entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
-        for rows in _chunks(N, len(weight_VH)):
-            z = _scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
+        for rows in chunks(N, len(weight_VH)):
+            z = scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
             lse = torch.logsumexp(z, dim=-1)
             log_probs[rows] = z.gather(1, targets_N[rows, None]).squeeze(1) - lse
             p = torch.exp(z - lse[:, None])
@@ -68,8 +69,8 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
         grad_weight = torch.zeros_like(weight_VH) if need_weight else None
         grad_bias = torch.zeros_like(bias_V) if need_bias else None
-        for rows in _chunks(len(targets_N), len(weight_VH)):
-            z = _scaled_logits(hidden_NH[rows], weight_VH, bias_V, ctx.temperature, ctx.softcap)
+        for rows in chunks(len(targets_N), len(weight_VH)):
+            z = scaled_logits(hidden_NH[rows], weight_VH, bias_V, ctx.temperature, ctx.softcap)
             log_p = z - normaliser[rows, None]
             grad_z = _logit_gradient(
                 log_p,
@@ -94,9 +95,10 @@ def _precise(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _scaled_logits(
+def scaled_logits(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, softcap: float | None
 ) -> Tensor:
+    """Logits / temperature (N, V), in fp32 or better."""
     z = Head(weight_VH, bias_V, softcap).logits(hidden_NH).to(_precise(hidden_NH.dtype))
     return z if temperature == 1.0 else z / temperature
 

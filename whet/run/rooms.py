@@ -5,6 +5,7 @@ First what costs nothing (tokenizer, the model's own config, data, reward functi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
 from whet.reward.scorer import RewardScorer
-from whet.rollout.engine import Engine
+from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
@@ -29,7 +30,7 @@ from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
 from whet.run.resume import check_disk, starting_point, take_position
 from whet.run.tracking import Tracker
-from whet.types import Prompt
+from whet.types import Prompt, Sample
 
 
 @dataclass(slots=True)
@@ -59,6 +60,18 @@ class Rooms:
         """The prompts of the next step."""
         assert self.loader is not None, "a run that only validates has no training prompts"
         return [prompt for _ in range(self.draws_per_step) for prompt in self.loader.next_batch()]
+
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
+    ) -> list[Sample]:
+        """n samples for each prompt, with the text that rewards and people read."""
+        samples = self.engine.generate(prompts, params, ids, advance)
+        self.engine.release()
+        skip = self.config.worker.reward.skip_special_tokens
+        texts = self.tokenizer.batch_decode([s.ids for s in samples], skip_special_tokens=skip)
+        for sample, text in zip(samples, texts):
+            sample.text = text
+        return samples
 
     def position(self, step: int) -> dict[str, float]:
         """How far the run is, as metrics."""

@@ -15,6 +15,7 @@ from whet.run.experience import make_experience, sampler_log_probs
 from whet.run.measure import StepClock, batch_metrics
 from whet.run.objective import objective
 from whet.run.rooms import Rooms
+from whet.run.signals import compute_signals
 from whet.run.state import TrainerState
 from whet.run.validation import sampling_params, summarise, validation_params
 from whet.types import Prompt, Sample
@@ -72,7 +73,8 @@ class Trainer:
         if rooms.reference is not None:
             with clock.stage("ref_log_probs"):
                 ref = rooms.reference.log_probs(samples)
-        experience, kl_metrics = make_experience(samples, old, ref, self.config.algorithm)
+        computed = compute_signals(rooms, samples, clock)
+        experience, kl_metrics = make_experience(samples, old, ref, self.config.algorithm, computed)
         with clock.stage("update", len(samples) * self.config.worker.actor.ppo_epochs) as advance:
             loss = objective(experience, self.config)
             metrics |= rooms.learner.update(samples, loss, state.step, rooms.mini_batch, advance)
@@ -109,15 +111,7 @@ class Trainer:
     def rollout(
         self, clock: StepClock, prompts: Sequence[Prompt], params: SamplingParams, first_id: int
     ) -> list[Sample]:
-        """n samples for each prompt, with the text that rewards and people read."""
-        rooms = self.rooms
+        """n samples for each prompt, timed; their ids name them for the random numbers."""
         ids = range(first_id, first_id + len(prompts) * params.n, params.n)
         with clock.stage("rollout", len(prompts) * params.n) as advance:
-            samples = rooms.engine.generate(prompts, params, ids, advance)
-        rooms.engine.release()
-        texts = rooms.tokenizer.batch_decode(
-            [s.ids for s in samples], skip_special_tokens=self.config.worker.reward.skip_special_tokens
-        )
-        for sample, text in zip(samples, texts):
-            sample.text = text
-        return samples
+            return self.rooms.generate(prompts, params, ids, advance)

@@ -1,0 +1,55 @@
+"""Signals that an estimator names in `needs`: each is computed here, and only for those that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from whet.algos import needs_of
+from whet.rollout.engine import SamplingParams
+from whet.run.measure import StepClock
+from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.run.rooms import Rooms
+
+Provider = Callable[["Rooms", Sequence[Sample], StepClock], Tensor]
+
+
+def compute_signals(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> dict[str, Tensor]:
+    """What the configured estimator wants to know of scored samples before the update, by name."""
+    needs = needs_of(rooms.config.algorithm.adv_estimator)
+    return {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+
+
+def _sum_pi_squared(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """(B, T) of Σ_v π(v)² under the weights that sampled."""
+    with clock.stage("sum_pi_squared"):
+        return rooms.learner.sum_pi_squared(samples)
+
+
+def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """(B,): the score of one greedy response to each sample's prompt. Greedy needs no random numbers, so no ids."""
+    prompts = list({id(sample.prompt): sample.prompt for sample in samples}.values())
+    rollout = rooms.config.worker.rollout
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=rooms.config.data.max_response_length,
+        stop=tuple(rollout.stop),
+        ignore_eos=rollout.ignore_eos,
+    )
+    with clock.stage("baseline", len(prompts)) as advance:
+        greedy = rooms.generate(prompts, params, range(len(prompts)), advance)
+        rooms.scorer.score(greedy)
+    scores = {id(sample.prompt): sample.reward for sample in greedy}
+    return torch.tensor([scores[id(sample.prompt)] for sample in samples])
+
+
+# The names that `needs` may hold; experience.py knows the field of Signals that each fills.
+_PROVIDERS: dict[str, Provider] = {
+    "sum_pi_squared": _sum_pi_squared,
+    "baselines": _baselines,
+}
