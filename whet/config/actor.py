@@ -18,7 +18,21 @@ AVG_MODES = (
     "seq-mean-token-sum",
     "seq-mean-token-sum-norm",
 )
-LOSS_TYPES = ("default", "gspo", "gspo_token", "cispo", "sapo")
+LOSS_TYPES = (
+    "default",
+    "vanilla",
+    "gspo",
+    "gspo_token",
+    "cispo",
+    "sapo",
+    "gpg",
+    "clip_cov",
+    "kl_cov",
+    "geo_mean",
+    "dppo_tv",
+    "dppo_kl",
+    "dro",
+)
 
 
 @dataclass
@@ -51,6 +65,16 @@ class ActorConfig:
     use_torch_compile: bool = key(False, "compile the model's forward pass")
     tau_positive: float = key(1.0, "sapo's temperature where the advantage is positive", above=0)
     tau_negative: float = key(1.05, "sapo's temperature where the advantage is negative", above=0)
+    clip_cov_ratio: float = key(2e-4, "clip_cov: share of tokens that get no gradient", least=0, most=1)
+    clip_cov_lb: float = key(1.0, "clip_cov: tokens are chosen among those whose covariance is above this")
+    clip_cov_ub: float = key(5.0, "clip_cov: and below this")
+    kl_cov_ratio: float = key(2e-4, "kl_cov: share of tokens that get a KL penalty", least=0, most=1)
+    ppo_kl_coef: float = key(0.1, "kl_cov: weight of that penalty", least=0)
+    dppo_ratio_max: float = key(20.0, "dppo_tv, dppo_kl: ratios count at most this much", above=0)
+    dro_beta: float = key(0.05, "dro: weight of the squared distance to the policy that sampled", above=0)
+    entropy_coeff: float = key(0.0, "weight of the entropy bonus: the mean entropy times this is taken off the loss")
+    use_entropy_penalty: bool = key(False, "VPPO: make sampled tokens likelier, which lowers the entropy")
+    entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
     model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model is trained"))
     optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
     fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
@@ -65,11 +89,15 @@ class CriticConfig:
     global_batch_size: int = key(256, "prompts per update of the critic", least=1)
     micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
     micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for values", least=1)
+    micro_batch_tokens: int | None = key(
+        None, "tokens per packed micro-batch; null = micro_batch_size x (prompt + response length)", least=1
+    )
+    share_prefix: bool = key(True, "pack a prompt once for all its samples")
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)
     cliprange_value: float = key(0.5, "how far a value may move from the old one", above=0)
     loss_avg_mode: str = key("token", "how token losses are averaged", choices=AVG_MODES)
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
-    padding_free: bool = key(False, "pack samples instead of padding them")
+    padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
     ulysses_size: int = key(1, "devices that share a sequence", least=1)
     model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model gives values"))

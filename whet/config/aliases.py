@@ -46,6 +46,16 @@ _ACTOR = {
     "loss_agg_mode": "loss_avg_mode",
     "ulysses_sequence_parallel_size": "ulysses_size",
     "use_torch_compile": "use_torch_compile",
+    "entropy_coeff": "entropy_coeff",
+    "tau_pos": "tau_positive",
+    "tau_neg": "tau_negative",
+    "policy_loss.loss_mode": "loss_type",
+    "policy_loss.clip_cov_ratio": "clip_cov_ratio",
+    "policy_loss.clip_cov_lb": "clip_cov_lb",
+    "policy_loss.clip_cov_ub": "clip_cov_ub",
+    "policy_loss.kl_cov_ratio": "kl_cov_ratio",
+    "policy_loss.ppo_kl_coef": "ppo_kl_coef",
+    "policy_loss.dro_beta": "dro_beta",
 }
 _ROLLOUT = {
     "name": "name",
@@ -99,7 +109,6 @@ ALIASES: dict[str, str] = {
     "actor_rollout_ref.actor.use_kl_loss": "algorithm.use_kl_loss",
     "actor_rollout_ref.actor.kl_loss_coef": "algorithm.kl_coef",
     "actor_rollout_ref.actor.kl_loss_type": "algorithm.kl_penalty",
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "worker.actor.loss_type",
     **_under("actor_rollout_ref.ref", "worker.ref", _FSDP),
     **_under("actor_rollout_ref.rollout", "worker.rollout", _ROLLOUT),
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": (

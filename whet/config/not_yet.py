@@ -43,8 +43,6 @@ NOT_YET = (
     Refusal("trainer.ray_timeline", "Ray"),
     Refusal("worker.hybrid_engine", "a rollout on devices of its own"),
     Refusal("worker.critic.*", "a critic"),
-    Refusal("worker.actor.loss_type", "this policy loss"),
-    Refusal("worker.actor.tau_*", "loss_type=sapo, which it belongs to,"),
     Refusal("worker.actor.padding_free", "training on padded samples"),
     Refusal("worker.actor.ulysses_size", "sequence parallelism"),
     Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
