@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from whet.config.actor import ActorConfig
-from whet.learn.learner import Budget, Learner, MakeLoss, MicroLoss
+from whet.learn.learner import Learner, MakeLoss, MicroLoss
 from whet.learn.reference import Reference
+from whet.learn.updates import Budget
 from whet.model.load import load_model
 from whet.types import Sample
 
@@ -71,7 +72,7 @@ def test_mini_batches_are_consecutive_rows() -> None:
 
     def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
         minis.append(mini)
-        return loss(mini)
+        return loss(mini, current)
 
     learner.update(samples, make_loss, step=1, mini_batch=5)
     assert minis == [list(range(5)), list(range(5, 10)), [10, 11]]

@@ -12,8 +12,9 @@ from whet.config import Config, resolve_path
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.learn.learner import Budget, Learner
+from whet.learn.learner import Learner
 from whet.learn.reference import Reference
+from whet.learn.updates import Budget
 from whet.model.load import load_model
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine

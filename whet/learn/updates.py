@@ -1,0 +1,105 @@
+"""The updates of a training step, one per mini-batch: what the policy and the critic share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whet.config.actor import ActorConfig, CriticConfig
+from whet.learn.optimizer import build_optimizer, learning_rate
+from whet.learn.packing import micro_batches
+from whet.types import Sample
+
+Progress = Callable[[int], None]
+# a micro-batch and its rows of the mini-batch -> its share of the mini-batch's loss and metrics
+MicroStep = Callable[[list[Sample], list[int]], tuple[Tensor, dict[str, Tensor]]]
+# rows of the batch that form a mini-batch, and whether no update came before it in this step -> what to do with its
+# micro-batches
+BeginMiniBatch = Callable[[list[int], bool], MicroStep]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a batch goes through the model at once."""
+
+    tokens_update: int | None  # None counts samples instead
+    tokens_experience: int | None
+
+
+class Updates:
+    """Owns the optimizer of a model; its metrics begin with `name`."""
+
+    def __init__(
+        self, name: str, model: nn.Module, config: ActorConfig | CriticConfig, total_steps: int, budget: Budget
+    ) -> None:
+        self._name, self._model, self._config = name, model, config
+        self._total_steps, self._budget = total_steps, budget
+        self.optimizer = build_optimizer(model.parameters(), config.optim)
+
+    def run(
+        self,
+        samples: Sequence[Sample],
+        begin: BeginMiniBatch,
+        step: int,
+        mini_batch: int,
+        progress: Progress | None = None,
+    ) -> dict[str, float]:
+        """`ppo_epochs` passes over all samples, with one optimizer step per `mini_batch` of them."""
+        lr = learning_rate(step, self._total_steps, self._config.optim)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        rows = list(range(len(samples)))
+        minis = [rows[i : i + mini_batch] for i in range(0, len(rows), mini_batch)]
+        history: defaultdict[str, list[float]] = defaultdict(list)
+        self._model.train()
+        for epoch in range(self._config.ppo_epochs):
+            for i, mini in enumerate(minis):
+                micro_step = begin(mini, epoch == 0 and i == 0)
+                for name, value in self._mini_batch([samples[row] for row in mini], micro_step, progress).items():
+                    history[f"{self._name}/{name}"].append(value)
+        self._model.eval()
+        metrics = {name: sum(values) / len(values) for name, values in history.items()}
+        metrics[f"{self._name}/grad_skipped"] = sum(history[f"{self._name}/grad_skipped"])
+        metrics[f"{self._name}/lr"] = lr
+        return metrics
+
+    def _mini_batch(self, chosen: list[Sample], micro_step: MicroStep, progress: Progress | None) -> dict[str, float]:
+        sums: defaultdict[str, float] = defaultdict(float)
+        size = self._config.micro_batch_size_per_device_for_update
+        for rows in micro_batches(chosen, self._config.share_prefix, self._budget.tokens_update, size):
+            loss, metrics = micro_step([chosen[i] for i in rows], rows)
+            loss.backward()
+            for name, value in metrics.items():
+                sums[name] += float(value)
+            if progress is not None:
+                progress(len(rows))
+        norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm)
+        finite = bool(torch.isfinite(norm))
+        if finite:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        # A skipped update has no norm to average; its count says that it happened.
+        return dict(sums) | ({"grad_skipped": 0.0, "grad_norm": float(norm)} if finite else {"grad_skipped": 1.0})
+
+    def save(self, folder: Path) -> None:
+        """Write the optimizer's state to `folder`."""
+        torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote."""
+        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+
+
+def make_trainable(model: PreTrainedModel, gradient_checkpointing: bool) -> None:
+    """Turn off dropout, whose noise would be taken for a change of the weights, and set up recomputation."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
