@@ -36,6 +36,17 @@ LOSS_TYPES = (
 
 
 @dataclass
+class AdaptiveEntropyConfig:
+    """Skywork-OR1's controller of the entropy bonus."""
+
+    enabled: bool = key(False, "move entropy_coeff so that entropy stays at target_entropy")
+    target_entropy: float = key(0.0, "entropy below which there is a bonus", least=0)
+    max_ent_coef: float = key(0.5, "largest coefficient", least=0)
+    min_ent_coef: float = key(0.0, "smallest coefficient", least=0)
+    delta_ent_coef: float = key(0.001, "how far the coefficient moves after each step", least=0)
+
+
+@dataclass
 class ActorConfig:
     """The policy: mini-batches, the loss, and how they fit in memory."""
 
@@ -75,6 +86,9 @@ class ActorConfig:
     entropy_coeff: float = key(0.0, "weight of the entropy bonus: the mean entropy times this is taken off the loss")
     use_entropy_penalty: bool = key(False, "VPPO: make sampled tokens likelier, which lowers the entropy")
     entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
+    adaptive_entropy: AdaptiveEntropyConfig = field(
+        default_factory=AdaptiveEntropyConfig, metadata=section("an entropy bonus that follows a target")
+    )
     model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model is trained"))
     optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
     fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
