@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
@@ -24,7 +25,7 @@ from transformers import (
 
 from whet.errors import UserError
 from whet.model import attention
-from whet.model.support import MODEL_KEY, check_config, check_layers
+from whet.model.support import ACTOR, check_config, check_layers
 
 # What reading a missing, damaged or foreign file can raise.
 _UNREADABLE = (
@@ -56,21 +57,21 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedToke
 
 
 def load_model_config(
-    path: str, trust_remote_code: bool = False, override: dict[str, Any] | None = None
+    path: str, trust_remote_code: bool = False, override: dict[str, Any] | None = None, section: str = ACTOR
 ) -> PretrainedConfig:
     """The model's own config, read before any weight; `override` changes some of its values."""
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except _UNREADABLE as error:
-        raise UserError(f"{MODEL_KEY}: no model could be read from {path}: {_describe(error)}") from None
+        raise UserError(f"{section}.model_path: no model could be read from {path}: {_describe(error)}") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
-            raise UserError(f"worker.actor.model.override_config: {type(config).__name__} has no field {name!r}")
+            raise UserError(f"{section}.override_config: {type(config).__name__} has no field {name!r}")
         try:
             setattr(config, name, value)
         except _UNREADABLE as error:
-            raise UserError(f"worker.actor.model.override_config.{name}={value}: {_describe(error)}") from None
-    check_config(config, path)
+            raise UserError(f"{section}.override_config.{name}={value}: {_describe(error)}") from None
+    check_config(config, path, section)
     return config
 
 
@@ -82,9 +83,33 @@ def load_model(
     override: dict[str, Any] | None = None,
 ) -> PreTrainedModel:
     """A causal language model whose attention goes through whet's hook, in evaluation mode."""
-    config = load_model_config(path, trust_remote_code, override)
+    return _load(AutoModelForCausalLM, path, dtype, device, trust_remote_code, override, ACTOR)
+
+
+def load_backbone(
+    path: str,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    trust_remote_code: bool = False,
+    override: dict[str, Any] | None = None,
+    section: str = "worker.critic.model",
+) -> PreTrainedModel:
+    """The same model without its output head, for one of another kind."""
+    return _load(AutoModel, path, dtype, device, trust_remote_code, override, section)
+
+
+def _load(
+    kind: type[AutoModel] | type[AutoModelForCausalLM],
+    path: str,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    trust_remote_code: bool,
+    override: dict[str, Any] | None,
+    section: str,
+) -> PreTrainedModel:
+    config = load_model_config(path, trust_remote_code, override, section)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = kind.from_pretrained(
             path,
             config=config,
             dtype=dtype,
@@ -93,15 +118,17 @@ def load_model(
             output_loading_info=True,
         )
     except _UNREADABLE as error:
-        raise UserError(f"{MODEL_KEY}: the weights in {path} could not be loaded: {_describe(error)}") from None
+        raise UserError(
+            f"{section}.model_path: the weights in {path} could not be loaded: {_describe(error)}"
+        ) from None
     model: PreTrainedModel = loaded[0]
     missing = sorted(loaded[1]["missing_keys"])
     if missing:  # transformers would go on with random numbers in their place
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         names = ", ".join(missing[:3]) + more
-        raise UserError(f"{MODEL_KEY}: {path} holds no weights for {names}; use a complete model")
+        raise UserError(f"{section}.model_path: {path} holds no weights for {names}; use a complete model")
     cast(nn.Module, model).to(device)
-    check_layers(model.eval(), path)
+    check_layers(model.eval(), path, section)
     return model
 
 
@@ -145,14 +172,14 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
         eos = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError as error:
         if (Path(path) / "generation_config.json").is_file():
-            raise UserError(f"{MODEL_KEY}: {path}/generation_config.json could not be read: {error}") from None
+            raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json could not be read: {error}") from None
         eos = None  # a folder without one
     if eos is not None:
         ids.update(eos if isinstance(eos, list) else [eos])
     return frozenset(ids)
 
 
-def count_parameters(path: str) -> int | None:
+def count_parameters(path: str, section: str = ACTOR) -> int | None:
     """Parameters in the safetensors files of a local folder, read from their headers; None where there are none."""
     files = sorted(Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
     total = 0
@@ -161,5 +188,5 @@ def count_parameters(path: str) -> int | None:
             with safe_open(file, framework="pt") as tensors:
                 total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            raise UserError(f"{MODEL_KEY}: the weights in {file} are damaged: {error}") from None
+            raise UserError(f"{section}.model_path: the weights in {file} are damaged: {error}") from None
     return total or None

@@ -13,19 +13,19 @@ from transformers import PretrainedConfig, PreTrainedModel
 from whet.errors import UserError
 from whet.model.attention import PackedAttention, Segment
 
-MODEL_KEY = "worker.actor.model.model_path"
+ACTOR = "worker.actor.model"  # the section of the config that names the model, for what is said about it
 # Scalings between the last hidden state and the logits that whet's own head computation does not apply.
 _HEADS = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
-def check_config(config: PretrainedConfig, path: str) -> None:
+def check_config(config: PretrainedConfig, path: str, section: str = ACTOR) -> None:
     """Refuse what the model's own config tells."""
     text = config.get_text_config()
     for name in _HEADS:
         if getattr(text, name, None) not in (None, 1, 1.0):
-            raise UserError(f"{MODEL_KEY}: {path} scales its logits ({name}), which whet does not support yet")
+            raise UserError(f"{section}.model_path: {path} scales its logits ({name}), which whet does not support yet")
     if getattr(text, "attn_logit_softcapping", None) is not None:
-        raise UserError(f"{MODEL_KEY}: {path} soft-caps its attention scores, which whet does not support yet")
+        raise UserError(f"{section}.model_path: {path} soft-caps its attention scores, which whet does not support yet")
 
 
 class _Witness(PackedAttention):
@@ -43,7 +43,7 @@ class _Witness(PackedAttention):
 
 
 @torch.no_grad()
-def check_layers(model: PreTrainedModel, path: str) -> None:
+def check_layers(model: PreTrainedModel, path: str, section: str = ACTOR) -> None:
     """Run two tokens through the model: every layer must go through the attention hook."""
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     witness = _Witness(2, model.device)
@@ -52,6 +52,6 @@ def check_layers(model: PreTrainedModel, path: str) -> None:
     layers = model.config.get_text_config().num_hidden_layers
     if len(witness.layers) < layers:
         raise UserError(
-            f"{MODEL_KEY}: {layers - len(witness.layers)} of the {layers} layers of {path} "
+            f"{section}.model_path: {layers - len(witness.layers)} of the {layers} layers of {path} "
             f"({model.config.model_type}) do not use attention that whet can replace; choose another model"
         )

@@ -1,0 +1,69 @@
+"""The value model of PPO: values of the tokens of a batch, and updates towards the returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from whet.config.actor import CriticConfig
+from whet.learn.packing import micro_batches
+from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable
+from whet.learn.value_head import ValueModel
+from whet.types import Sample
+
+# (values, rows) of a micro-batch -> loss and metrics; rows index the mini-batch it was made for
+MicroValueLoss = Callable[[Tensor, list[int]], tuple[Tensor, dict[str, Tensor]]]
+# rows of the batch that form a mini-batch -> the loss of its micro-batches
+MakeValueLoss = Callable[[list[int]], MicroValueLoss]
+
+
+class Critic:
+    """Holds the value model and its optimizer."""
+
+    def __init__(self, model: ValueModel, config: CriticConfig, total_steps: int, budget: Budget) -> None:
+        self.model, self.config = model, config
+        self._budget = budget
+        make_trainable(model.backbone, config.model.enable_gradient_checkpointing)
+        self._updates = Updates("critic", model, config, total_steps, budget)
+        self.optimizer = self._updates.optimizer
+
+    @torch.no_grad()
+    def values(self, samples: Sequence[Sample]) -> Tensor:
+        """Values (B, T) of the current weights, 0 past the end of a response."""
+        values_BT = torch.zeros(len(samples), max(len(s.ids) for s in samples))
+        size, share = self.config.micro_batch_size_per_device_for_experience, self.config.share_prefix
+        for rows in micro_batches(samples, share, self._budget.tokens_experience, size):
+            values = self.model.response_values([samples[i] for i in rows], share)
+            values_BT[rows, : values.shape[1]] = values.float().cpu()
+        return values_BT
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        make_loss: MakeValueLoss,
+        step: int,
+        mini_batch: int,
+        progress: Progress | None = None,
+    ) -> dict[str, float]:
+        """Train on all samples: `ppo_epochs` passes of one optimizer step per `mini_batch` samples."""
+
+        def begin(mini: list[int], fresh: bool) -> MicroStep:
+            loss_of = make_loss(mini)
+            return lambda micro, rows: loss_of(self.model.response_values(micro, self.config.share_prefix), rows)
+
+        return self._updates.run(samples, begin, step, mini_batch, progress)
+
+    def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
+        """Write a Hugging Face folder with the value head in it and, unless `model_only`, the optimizer beside it."""
+        self.model.save(folder / "huggingface")
+        tokenizer.save_pretrained(folder / "huggingface")
+        if not model_only:
+            self._updates.save(folder)
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Read back what `save` wrote; the weights are loaded with the model."""
+        self._updates.load(folder)

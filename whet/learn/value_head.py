@@ -1,0 +1,48 @@
+"""A model that says how much reward is still to come: a language model's hidden states and one number for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whet.learn.packing import pack
+from whet.model.load import hidden_states
+from whet.types import Sample
+
+_FILE = "value_head.safetensors"  # beside the backbone's weights, so that the folder holds the whole critic
+
+
+class ValueModel(nn.Module):
+    """A backbone and a linear head, which starts at zero: before any update every value is 0."""
+
+    def __init__(self, backbone: PreTrainedModel) -> None:
+        super().__init__()
+        self.backbone = backbone
+        # bf16 has too few digits for values that are compared with returns
+        dtype = torch.promote_types(backbone.dtype, torch.float32)
+        size = backbone.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1, device=backbone.device, dtype=dtype)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def response_values(self, samples: Sequence[Sample], share_prefix: bool) -> Tensor:
+        """Values (B, T) of one packed micro-batch: what is expected before each token is written; 0 past the end."""
+        packed = pack(samples, share_prefix, self.backbone.device)
+        hidden_NH = hidden_states(self.backbone, packed.ids_N, packed.positions_N, packed.attention)
+        values_M = self.head(hidden_NH[packed.rows_M].to(self.head.weight.dtype)).squeeze(-1)
+        return packed.unpack(values_M)
+
+    def save(self, folder: Path) -> None:
+        """Write backbone and head to one Hugging Face folder."""
+        self.backbone.save_pretrained(folder)
+        save_file({name: tensor.contiguous() for name, tensor in self.head.state_dict().items()}, folder / _FILE)
+
+    def load_head(self, folder: Path) -> None:
+        """Read back the head where `save` wrote one; a folder without it is a language model, and the head stays 0."""
+        if (folder / _FILE).is_file():
+            self.head.load_state_dict(load_file(folder / _FILE, device=str(self.backbone.device)))
