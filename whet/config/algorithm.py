@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from whet.config.keys import key
+from whet.config.correction import PRESETS, RolloutCorrectionConfig
+from whet.config.keys import key, section
 
 ADV_ESTIMATORS = ("grpo", "rloo", "gae", "grpo_passk", "reinforce_plus_plus", "remax")
+PF_PPO = ("pow", "max_min", "max_random")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 KL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full", "k1", "k2", "k3")
+
+
+@dataclass
+class FilterGroupsConfig:
+    """DAPO's dynamic sampling."""
+
+    enable: bool = key(False, "sample until enough groups have samples that differ in metric (DAPO)")
+    metric: str = key("overall", "score that must differ within a group; reward and seq_reward mean overall")
+    max_num_gen_batches: int = key(0, "draws before training on what there is; 0 = trainer.max_try_make_batch", least=0)
+
+
+@dataclass
+class PFPPOConfig:
+    """How PF-PPO draws samples anew."""
+
+    reweight_method: str = key(
+        "pow", "chances of a sample: |score|^weight_pow, only best and worst, best four times the rest", choices=PF_PPO
+    )
+    weight_pow: float = key(2.0, "exponent of reweight_method=pow", least=0)
 
 
 @dataclass
@@ -33,3 +54,12 @@ class AlgorithmConfig:
     filter_key: str = key("overall", "score that online filtering looks at")
     filter_low: float = key(0.01, "groups with a mean score at or below this are dropped")
     filter_high: float = key(0.99, "groups with a mean score at or above this are dropped")
+    filter_groups: FilterGroupsConfig = field(
+        default_factory=FilterGroupsConfig, metadata=section("DAPO's dynamic sampling")
+    )
+    use_pf_ppo: bool = key(False, "draw the samples of a step anew, with replacement, by their scores (PF-PPO)")
+    pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig, metadata=section("how PF-PPO draws samples anew"))
+    rollout_correction: RolloutCorrectionConfig = field(
+        default_factory=RolloutCorrectionConfig,
+        metadata=section("where the sampler's probabilities are not the learner's; one value names a preset", PRESETS),
+    )

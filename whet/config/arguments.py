@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.aliases import ALIASES
 from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
-from whet.config.schema import all_keys
+from whet.config.schema import all_keys, all_presets
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import NULL_WORDS, Given
 from whet.errors import UserError
@@ -42,7 +42,7 @@ def split_argument(argument: str) -> tuple[str, str]:
 
 
 def _section_value(name: str, text: str) -> Any:
-    if not text.strip() or text in NULL_WORDS:
+    if not text.strip() or (text in NULL_WORDS and name not in all_presets()):
         raise section_error(Given(name, text))
     return _yaml_value(name, text)
 
@@ -55,7 +55,7 @@ def _argument_value(name: str, text: str) -> Any:
         raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     # A scalar is taken as written: YAML would read 007 as 7 and `no` as false.
-    if key is None or key.kind in ("list", "pair", "dict") or quoted:
+    if key is None or key.kind in ("list", "table", "pair", "dict") or quoted:
         return _yaml_value(name, text)
     return None if text in NULL_WORDS else text
 

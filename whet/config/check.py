@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from whet.config.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.keys import get
 from whet.config.not_yet import refusals
 from whet.config.rollout import RolloutConfig
@@ -28,8 +29,28 @@ def check_config(config: Config) -> None:
     problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
     problems += [*_validation(config), *_lengths(config)]
     if not config.trainer.val_only:
-        problems += [*_groups(config), *_batches(config), *_loss(config)]
+        problems += [
+            *_groups(config),
+            *_batches(config, "actor"),
+            *_draws(config),
+            *_loss(config),
+            *_correction(config),
+        ]
     if problems:
+        raise UserError("\n".join(problems))
+
+
+def check_critic(config: Config, needed: bool) -> None:
+    """As `check_config`, for what matters only where the estimator needs values; a critic nobody needs is refused."""
+    if config.trainer.val_only:
+        return
+    if not needed and config.trainer.critic_warmup > 0:
+        raise UserError(
+            f"trainer.critic_warmup={config.trainer.critic_warmup}: algorithm.adv_estimator="
+            f"{config.algorithm.adv_estimator} has no critic to warm up; set it to 0, or adv_estimator to gae"
+        )
+    problems = [*_batches(config, "critic"), *_budget(config, "critic"), *_precision(config, "critic")]
+    if needed and problems:
         raise UserError("\n".join(problems))
 
 
@@ -97,9 +118,8 @@ def _validation(config: Config) -> Iterator[str]:
 def _lengths(config: Config) -> Iterator[str]:
     longest = config.data.max_prompt_length + config.data.max_response_length
     wanted = f"data.max_prompt_length + data.max_response_length = {longest}"
-    budget, model_len = config.worker.actor.micro_batch_tokens, config.worker.rollout.max_model_len
-    if budget is not None and budget < longest:
-        yield f"worker.actor.micro_batch_tokens={budget} is less than one sample may need: {wanted}"
+    model_len = config.worker.rollout.max_model_len
+    yield from _budget(config, "actor")
     if model_len is not None and model_len < longest:
         yield f"worker.rollout.max_model_len={model_len} is less than one sample may need: {wanted}"
     low, high = config.data.min_pixels, config.data.max_pixels
@@ -120,28 +140,50 @@ def _groups(config: Config) -> Iterator[str]:
         yield f"worker.rollout.top_k=1 makes all {rollout.n} samples of a prompt the same; set -1 or 2 and more"
 
 
-def _batches(config: Config) -> Iterator[str]:
-    data, actor, n = config.data, config.worker.actor, config.worker.rollout.n
-    prompts = ("data.rollout_batch_size", data.rollout_batch_size)
-    yield from _must_divide("worker.actor.global_batch_size", actor.global_batch_size, *prompts)
-    if data.mini_rollout_batch_size is not None:
-        yield from _must_divide("data.mini_rollout_batch_size", data.mini_rollout_batch_size, *prompts)
-    if actor.dynamic_batching:
-        return
-    if actor.micro_batch_tokens is not None:
-        yield "worker.actor.micro_batch_tokens counts tokens, but worker.actor.dynamic_batching=false counts samples"
+def _batches(config: Config, part: str) -> Iterator[str]:
+    """Mini- and micro-batches of the actor or the critic."""
+    data, worker, n = config.data, getattr(config.worker, part), config.worker.rollout.n
     yield from _must_divide(
-        "worker.actor.micro_batch_size_per_device_for_update",
-        actor.micro_batch_size_per_device_for_update,
-        "worker.actor.global_batch_size x worker.rollout.n",
-        actor.global_batch_size * n,
+        f"worker.{part}.global_batch_size",
+        worker.global_batch_size,
+        "data.rollout_batch_size",
+        data.rollout_batch_size,
+    )
+    if worker.dynamic_batching:
+        return
+    if worker.micro_batch_tokens is not None:
+        yield (
+            f"worker.{part}.micro_batch_tokens counts tokens, but worker.{part}.dynamic_batching=false counts samples"
+        )
+    yield from _must_divide(
+        f"worker.{part}.micro_batch_size_per_device_for_update",
+        worker.micro_batch_size_per_device_for_update,
+        f"worker.{part}.global_batch_size x worker.rollout.n",
+        worker.global_batch_size * n,
     )
     yield from _must_divide(
-        "worker.actor.micro_batch_size_per_device_for_experience",
-        actor.micro_batch_size_per_device_for_experience,
+        f"worker.{part}.micro_batch_size_per_device_for_experience",
+        worker.micro_batch_size_per_device_for_experience,
         "data.rollout_batch_size x worker.rollout.n",
         data.rollout_batch_size * n,
     )
+
+
+def _draws(config: Config) -> Iterator[str]:
+    size = config.data.mini_rollout_batch_size
+    if size is not None:
+        prompts = ("data.rollout_batch_size", config.data.rollout_batch_size)
+        yield from _must_divide("data.mini_rollout_batch_size", size, *prompts)
+
+
+def _budget(config: Config, part: str) -> Iterator[str]:
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    tokens = getattr(config.worker, part).micro_batch_tokens
+    if tokens is not None and tokens < longest:
+        yield (
+            f"worker.{part}.micro_batch_tokens={tokens} is less than one sample may need: "
+            f"data.max_prompt_length + data.max_response_length = {longest}"
+        )
 
 
 def _must_divide(part_name: str, part: int, whole_name: str, whole: int) -> Iterator[str]:
@@ -156,12 +198,36 @@ def _must_divide(part_name: str, part: int, whole_name: str, whole: int) -> Iter
     yield f"{part_name}={part} does not divide {whole_name}={whole}; set it to {fitting}, or the latter to {multiples}"
 
 
+def _correction(config: Config) -> Iterator[str]:
+    correction, actor = config.algorithm.rollout_correction, config.worker.actor
+    for read in (weight_bounds, rejection_rules):
+        try:
+            read(correction)
+        except UserError as error:
+            yield str(error)
+    recompute = f"worker.actor.recompute_old_log_probs={show(actor.recompute_old_log_probs)}"
+    if correction.bypass_mode and actor.recompute_old_log_probs:
+        yield f"{recompute}, but {SECTION}.bypass_mode=true takes the sampler's; keep one"
+    if correction.active and not correction.bypass_mode and actor.recompute_old_log_probs is False:
+        yield f"{recompute}, but {SECTION} compares the learner's log-probs with the sampler's; leave it out"
+    if correction.bypass_mode and actor.loss_type != "default":
+        yield (
+            f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "
+            f"{SECTION}.loss_type={correction.loss_type}; leave the former out"
+        )
+
+
 def _loss(config: Config) -> Iterator[str]:
-    algorithm, actor = config.algorithm, config.worker.actor
+    algorithm = config.algorithm
     if algorithm.disable_kl and algorithm.use_kl_loss:
         yield "algorithm.disable_kl=true leaves no KL, but algorithm.use_kl_loss=true adds it to the loss; keep one"
-    if actor.optim.strategy == "adamw_bf16" and actor.fsdp.torch_dtype not in (None, "bf16", "bfloat16"):
+    yield from _precision(config, "actor")
+
+
+def _precision(config: Config, part: str) -> Iterator[str]:
+    worker = getattr(config.worker, part)
+    if worker.optim.strategy == "adamw_bf16" and worker.fsdp.torch_dtype not in (None, "bf16", "bfloat16"):
         yield (
-            f"worker.actor.optim.strategy=adamw_bf16 trains bf16 weights, but worker.actor.fsdp.torch_dtype="
-            f"{actor.fsdp.torch_dtype}; set that to bf16 or the strategy to adamw"
+            f"worker.{part}.optim.strategy=adamw_bf16 trains bf16 weights, but worker.{part}.fsdp.torch_dtype="
+            f"{worker.fsdp.torch_dtype}; set that to bf16 or the strategy to adamw"
         )

@@ -9,19 +9,28 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 Number = int | float
-Kind = Literal["int", "float", "bool", "str", "list", "pair", "dict"]
+Kind = Literal["int", "float", "bool", "str", "bounds", "list", "table", "pair", "dict"]
+
+
+class Bounds(str):
+    """A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52."""
+
+    __slots__ = ()
+
 
 KINDS: dict[Any, Kind] = {
     int: "int",
     float: "float",
     bool: "bool",
     str: "str",
+    Bounds: "bounds",
     list[str]: "list",
+    list[dict[str, Any]]: "table",
     tuple[float, float]: "pair",
     dict[str, Any]: "dict",
 }
@@ -30,7 +39,9 @@ KIND_WORDS: dict[Kind, str] = {
     "float": "a number",
     "bool": "true or false",
     "str": "text",
+    "bounds": "a number, or two such as 0.5_2.0",
     "list": "a list such as [a, b]",
+    "table": "a list of mappings such as [{name: value}, {name: value}]",
     "pair": "two numbers such as [0.9, 0.999]",
     "dict": "a mapping such as {name: value}",
 }
@@ -55,7 +66,7 @@ class Key:
     @property
     def type_name(self) -> str:
         """The type as a reader of the reference writes it."""
-        word = {"list": "list[str]", "pair": "[float, float]"}.get(self.kind, self.kind)
+        word = {"list": "list[str]", "table": "list[dict]", "pair": "[float, float]"}.get(self.kind, self.kind)
         return f"{word} or null" if self.optional else word
 
     @property
@@ -85,9 +96,12 @@ def key(
     return field(default=default, metadata={**about(help, choices), **bounds})
 
 
-def section(help: str) -> dict[str, Any]:
-    """The metadata that makes a dataclass field a branch of the config tree."""
-    return {"section": help}
+def section(help: str, presets: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The metadata that makes a dataclass field a branch of the config tree.
+
+    A branch with presets has a key `preset`; one value given to the whole branch names it.
+    """
+    return {"section": help, "presets": presets}
 
 
 def key_of(name: str, declared: Field, hint: Any) -> Key:
@@ -121,6 +135,13 @@ def keys_of(cls: type) -> dict[str, Key]:
 def sections_of(cls: type) -> dict[str, str]:
     """Every section below a dataclass, with its line of help."""
     return {name: found.metadata["section"] for name, found in walk(cls) if isinstance(found, Field)}
+
+
+@functools.cache
+def presets_of(cls: type) -> dict[str, Mapping[str, dict[str, Any]]]:
+    """Every section below a dataclass that has presets, with them."""
+    branches = {name: found.metadata["presets"] for name, found in walk(cls) if isinstance(found, Field)}
+    return {name: presets for name, presets in branches.items() if presets}
 
 
 def get(config: Any, name: str) -> Any:

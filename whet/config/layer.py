@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from whet.config.aliases import ALIASES
 from whet.config.keys import Key
 from whet.config.replaced import REPLACED, reason_not_settable
-from whet.config.schema import all_keys, all_sections
+from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import Given, show
 from whet.errors import UserError
@@ -28,6 +28,9 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
     """Record everything that a tree of sections gives; an empty section gives nothing."""
     if name and name not in section_names():
         record(Given(name, value, place_of(name)), layer)
+        return
+    if name in all_presets() and not isinstance(value, dict):
+        record(Given(f"{name}.preset", value, place_of(name)), layer)
         return
     if value is None:
         return
@@ -50,6 +53,22 @@ def record(given: Given, layer: Layer) -> None:
             _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
     else:
         _put(target, given, layer)
+
+
+def fill_presets(layer: Layer) -> None:
+    """Where a source names a preset, give every key of its section that the source does not give itself.
+
+    A source that comes later and names another preset so replaces the earlier one as a whole.
+    """
+    for section, presets in all_presets().items():
+        given = layer.get(f"{section}.preset")
+        if given is None or (given.value is not None and given.value not in list(presets)):
+            continue  # an unknown name is refused with the other values
+        values = presets[given.value] if given.value is not None else {}
+        for name, key in all_keys().items():
+            if name.rpartition(".")[0] == section:
+                leaf = name.rpartition(".")[2]
+                layer.setdefault(name, Given(name, values.get(leaf, key.default), given.place))
 
 
 def section_error(given: Given) -> UserError:

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.arguments import read_arguments, split_argument
 from whet.config.keys import get
-from whet.config.layer import Layer
+from whet.config.layer import Layer, fill_presets
 from whet.config.schema import Config, all_keys
 from whet.config.values import Given, read_value
 from whet.config.yaml_file import read_file
@@ -28,6 +28,8 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     source = Path(os.path.expanduser(files[0])) if files else default_file
     layers = [read_file(source)] if source is not None else []
     layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
+    for layer in layers:
+        fill_presets(layer)
     config = _typed(_merged(layers), layers)
     config.source = source.absolute() if source is not None else None
     return config

@@ -41,6 +41,7 @@ REPLACED: dict[str, str] = {
     "actor_rollout_ref.rollout.val_kwargs.do_sample": (
         "set worker.rollout.val_override_config.temperature; 0 is greedy"
     ),
+    "actor_rollout_ref.rollout.calculate_log_probs": "the sampler's log-probs are always kept; leave it out",
     "actor_rollout_ref.rollout.free_cache_engine": "the native engine has no second copy of the weights to free",
     "actor_rollout_ref.rollout.load_format": "the native engine reads the learner's weights",
     "actor_rollout_ref.actor.clip_ratio": "set worker.actor.clip_ratio_low and worker.actor.clip_ratio_high",
@@ -72,7 +73,6 @@ REPLACED: dict[str, str] = {
     "trainer.resume_from_path": "set trainer.load_checkpoint_path",
     "trainer.default_hdfs_dir": "checkpoints are written to trainer.save_checkpoint_path only",
     "trainer.balance_batch": "micro-batches are balanced by tokens already; leave it out",
-    "trainer.rejection_sample": "set algorithm.online_filtering",
 }
 
 

@@ -7,6 +7,7 @@ way down: `config.worker.actor.optim.lr` is a float.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from omegaconf import OmegaConf
 from whet.config.actor import ActorConfig, CriticConfig, RefConfig
 from whet.config.algorithm import AlgorithmConfig
 from whet.config.data import DataConfig
-from whet.config.keys import Key, key, keys_of, section, sections_of
+from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.reward import RewardConfig
 from whet.config.rollout import RolloutConfig
 from whet.config.trainer import TrainerConfig
@@ -65,6 +66,11 @@ def all_keys() -> dict[str, Key]:
 def all_sections() -> dict[str, str]:
     """Every section by its dotted name, with its line of help."""
     return sections_of(Config)
+
+
+def all_presets() -> dict[str, Mapping[str, dict[str, Any]]]:
+    """Every section that has presets, with them."""
+    return presets_of(Config)
 
 
 def _without_tuples(value: Any) -> Any:

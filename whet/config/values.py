@@ -138,11 +138,20 @@ def _read_str(value: Any) -> Any:
     return value if isinstance(value, str) else UNREADABLE
 
 
+def _read_bounds(value: Any) -> Any:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else UNREADABLE
+
+
 def _read_list(value: Any) -> Any:
     # One text stands for a list of one: trainer.logger=console has only one meaning.
     items = [value] if isinstance(value, str) else value
     is_list = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
     return list(items) if is_list else UNREADABLE
+
+
+def _read_table(value: Any) -> Any:
+    is_table = isinstance(value, list | tuple) and all(_read_dict(item) is not UNREADABLE for item in value)
+    return list(value) if is_table else UNREADABLE
 
 
 def _read_pair(value: Any) -> Any:
@@ -162,7 +171,9 @@ READERS = {
     "float": _read_float,
     "bool": _read_bool,
     "str": _read_str,
+    "bounds": _read_bounds,
     "list": _read_list,
+    "table": _read_table,
     "pair": _read_pair,
     "dict": _read_dict,
 }

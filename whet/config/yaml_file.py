@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.layer import Layer, record_tree
+from whet.config.schema import all_keys
 from whet.config.spelling import hint
 from whet.errors import UserError
 
@@ -27,8 +29,11 @@ def read_file(path: Path) -> Layer:
     layer: Layer = {}
     nodes = _nodes(root, "")
     record_tree("", tree, functools.partial(_place_in_file, path, nodes), layer)
-    for given in layer.values():
+    for name, given in layer.items():
         node = nodes.get(given.name)
+        key = all_keys().get(name)
+        if isinstance(given.value, int | float) and node is not None and key is not None and key.kind == "bounds":
+            layer[name] = replace(given, value=node.value)
         if given.value is None and node is not None and node.value == "":
             raise UserError(f"{given.name}{given.place}: has no value; write null for none, or leave the key out")
     return layer
