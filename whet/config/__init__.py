@@ -1,6 +1,6 @@
 """One typed schema, one loader, one place for defaults and for cross-key checks."""
 
-from whet.config.check import check_config, val_rollout
+from whet.config.check import check_config, check_critic, val_rollout
 from whet.config.describe import describe, diff
 from whet.config.files import check_files, resolve_path, run_folder
 from whet.config.load import load_config
@@ -10,6 +10,7 @@ from whet.config.spelling import nearest
 __all__ = [
     "Config",
     "check_config",
+    "check_critic",
     "check_files",
     "describe",
     "diff",

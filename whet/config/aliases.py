@@ -85,6 +85,7 @@ _CRITIC = {
     "strategy": "strategy",
     "ppo_mini_batch_size": "global_batch_size",
     "ppo_micro_batch_size_per_gpu": "micro_batch_size_per_device_for_update",
+    "ppo_max_token_len_per_gpu": "micro_batch_tokens",
     "forward_micro_batch_size_per_gpu": "micro_batch_size_per_device_for_experience",
     "ppo_epochs": "ppo_epochs",
     "grad_clip": "max_grad_norm",
@@ -92,6 +93,10 @@ _CRITIC = {
     "loss_agg_mode": "loss_avg_mode",
     "use_dynamic_bsz": "dynamic_batching",
     "ulysses_sequence_parallel_size": "ulysses_size",
+}
+_OVERLONG = {name: name for name in ("enable", "len", "penalty_factor")}
+_ADAPTIVE_ENTROPY = {
+    name: name for name in ("enabled", "target_entropy", "max_ent_coef", "min_ent_coef", "delta_ent_coef")
 }
 
 
@@ -124,9 +129,9 @@ ALIASES: dict[str, str] = {
     "algorithm.kl_ctrl.kl_coef": "algorithm.kl_coef",
     "algorithm.kl_ctrl.horizon": "algorithm.kl_horizon",
     "algorithm.kl_ctrl.target_kl": "algorithm.kl_target",
-    "algorithm.filter_groups.enable": "algorithm.online_filtering",
-    "algorithm.filter_groups.metric": "algorithm.filter_key",
-    "algorithm.filter_groups.max_num_gen_batches": "trainer.max_try_make_batch",
+    **_under("reward_model.overlong_buffer", "worker.reward.overlong_buffer", _OVERLONG),
+    **_under("reward_model.reward_kwargs.overlong_buffer_cfg", "worker.reward.overlong_buffer", _OVERLONG),
+    **_under("actor_rollout_ref.actor.adaptive_entropy", "worker.actor.adaptive_entropy", _ADAPTIVE_ENTROPY),
     "trainer.total_training_steps": "trainer.max_steps",
     "trainer.test_freq": "trainer.val_freq",
     "trainer.default_local_dir": "trainer.save_checkpoint_path",
