@@ -143,12 +143,12 @@ def test_timeouts_take_their_time_and_no_more(scorer_of):
     assert 1.0 <= time.monotonic() - start < 3.0  # two rounds of two workers
 
 
-def test_results_keep_their_order_and_progress_counts_up(scorer_of):
+def test_results_keep_their_order_and_progress_counts(scorer_of):
     batch = samples(*map(str, range(30)))
     seen = []
     scorer_of("ordered", num_cpus=3).score(batch, seen.append)
     assert [sample.reward for sample in batch] == list(range(30))
-    assert seen == list(range(1, 31))
+    assert seen == [1] * 30
 
 
 def test_random_rewards_do_not_depend_on_the_workers(scorer_of):
@@ -167,7 +167,7 @@ def test_batch_function_is_called_once_and_one_by_one_only_on_failure(scorer_of)
     scorer.score(samples("a", "bb", "ccc"), seen.append)
     assert seen == [3]
     scorer.score(samples("a", "raise", "ccc"), seen.append)
-    assert seen == [3, 1, 2, 3]
+    assert seen == [3, 1, 1, 1]
     assert "one by one" in scorer.warnings[0]
 
 

@@ -24,6 +24,7 @@ _COUNT = itertools.count()
 
 # Nothing here depends on the numbers in examples/quickstart.yaml, which are tuned for people.
 SMALL = (
+    "trainer.device=cpu",  # the same bits are promised on a CPU
     "data.rollout_batch_size=4",
     "worker.rollout.n=4",
     "worker.rollout.val_override_config.n=2",
