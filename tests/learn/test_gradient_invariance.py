@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from whet.config import Config
 from whet.learn.packing import micro_batches, pad
-from whet.learn.scoring import response_log_probs
+from whet.learn.scoring import response_log_probs, score_all
 from whet.run.experience import Experience, make_experience, sampler_log_probs
 from whet.run.objective import objective
 from whet.types import Prompt, Sample
@@ -39,7 +39,10 @@ def _experience(samples: list[Sample], config: Config) -> Experience:
 def _ours(
     model: PreTrainedModel, samples: list[Sample], config: Config, share: bool, tokens: int | None, size: int
 ) -> tuple[float, list[Tensor]]:
-    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))))
+    def current_log_probs() -> Tensor:
+        return score_all(model, samples, TEMPERATURE, config.worker.actor, tokens)
+
+    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))), current_log_probs)
     model.zero_grad(set_to_none=True)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, size):
@@ -142,7 +145,10 @@ def test_log_probs_and_entropies_of_each_sample() -> None:
 def test_metrics_add_up_over_micro_batches() -> None:
     samples, config = batch(seed=5), _config("seq")
     model = tiny_llama("whet", torch.float64)
-    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))))
+    def current_log_probs() -> Tensor:
+        return score_all(model, samples, TEMPERATURE, config.worker.actor, tokens)
+
+    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))), current_log_probs)
     totals = []
     for tokens in (10_000, 25):
         sums: dict[str, float] = {}
