@@ -20,10 +20,19 @@ class Quirks:
     singleton_keeps_score: bool = False  # verl, or1: a prompt's only response has its raw score as advantage
     values_outside_mask: bool = False  # verl, or1: GAE, ReMax and the returns of OTB are not masked
     whitening_moves_equal_groups: bool = False  # verl: whitening gives equal scores minus the batch's mean (GDPO, RF++)
+    rewards_outside_mask_are_lost: bool = False  # verl, easyr1, vppo, or1: to all but estimators of the total score
+    otb_tail_by_count: bool = False  # verl: the tail of OTB begins where the second longest ends if none had gaps
     rewards_end_at_observations: bool = False  # easyr1, vppo, or1: RF++ forgets a reward before a tool's tokens
     whitened_outside_mask: bool = False  # easyr1, vppo: the advantages of RF++ are not masked
     gae_over_observations: bool = False  # or1: GAE runs through tokens that the model did not write
     passk_keeps_other_scores: bool = False  # vppo: all but the best response have their raw score as advantage
+    # Policy losses
+    gspo_is_gspo_token: bool = False  # verl: `gspo` is the paper's token form, its log-ratio at most 10
+    gspo_dual_clip: bool = False  # easyr1, vppo: GSPO's losses have PPO's dual clip
+    no_dual_clip: bool = False  # or1: PPO has no dual clip
+    always_sequence_mean: bool = False  # verl: SAPO and GMPO average over responses whatever loss_avg_mode says
+    dppo_ratio_max_is_dual_clip: bool = False  # verl: DPPO's ratios count at most clip_ratio_c
+    kl_cov_reports_distance: bool = False  # verl: ppo_kl of KL-Cov is the mean of |log π/π_old|
     # Rollout correction
     k1_bounds_inverse_ratio: bool = False  # verl: k1 rejection bounds apply to π_roll/π_train
 
@@ -35,15 +44,34 @@ _OF = {
         singleton_keeps_score=True,
         values_outside_mask=True,
         whitening_moves_equal_groups=True,
+        rewards_outside_mask_are_lost=True,
+        otb_tail_by_count=True,
+        gspo_is_gspo_token=True,
+        always_sequence_mean=True,
+        dppo_ratio_max_is_dual_clip=True,
+        kl_cov_reports_distance=True,
         k1_bounds_inverse_ratio=True,
     ),
-    "easyr1": Quirks(rewards_end_at_observations=True, whitened_outside_mask=True),
-    "vppo": Quirks(rewards_end_at_observations=True, whitened_outside_mask=True, passk_keeps_other_scores=True),
+    "easyr1": Quirks(
+        rewards_outside_mask_are_lost=True,
+        rewards_end_at_observations=True,
+        whitened_outside_mask=True,
+        gspo_dual_clip=True,
+    ),
+    "vppo": Quirks(
+        rewards_outside_mask_are_lost=True,
+        rewards_end_at_observations=True,
+        whitened_outside_mask=True,
+        passk_keeps_other_scores=True,
+        gspo_dual_clip=True,
+    ),
     "or1": Quirks(
         singleton_keeps_score=True,
         values_outside_mask=True,
+        rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         gae_over_observations=True,
+        no_dual_clip=True,
     ),
 }
 

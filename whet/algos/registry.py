@@ -57,6 +57,17 @@ class LossInputs:
         for name in ("log_probs_BT", "old_log_probs_BT", "advantages_BT"):
             setattr(self, name, torch.where(inside, getattr(self, name), 0.0))
 
+    @property
+    def log_ratio(self) -> Tensor:
+        """log π/π_old of each token."""
+        return self.log_probs_BT - self.old_log_probs_BT
+
+    def weighted(self, loss_BT: Tensor) -> Tensor:
+        """A loss per token times its importance weight, if there are any; the last thing before aggregation."""
+        if self.weights_BT is None:
+            return loss_BT
+        return loss_BT * torch.where(self.mask_BT.bool(), self.weights_BT, 0.0)
+
 
 # advantages and returns, both (B, T) and exactly 0 outside the mask
 Advantage = Callable[[Signals, AlgorithmConfig], tuple[Tensor, Tensor]]
