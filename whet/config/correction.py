@@ -64,7 +64,9 @@ class RolloutCorrectionConfig:
         "2.0", "weights are cut at this; two numbers such as 0.5_5.0 set weights outside them to 0 (IcePop)"
     )
     rollout_is_batch_normalize: bool = key(False, "divide weights by their mean over the batch")
-    rollout_rs: str | None = key(None, f"rules that reject tokens or responses, with commas: {', '.join(RULES)}")
+    rollout_rs: str | None = key(
+        None, "rules that reject, with commas: token_k1..3, seq_sum_k1..3, seq_mean_k1..3, seq_max_k2..3"
+    )
     rollout_rs_threshold: Bounds | None = key(
         None, "what is kept: up to this (k2, k3), or ratios between two numbers such as 0.5_2.0 (k1)"
     )

@@ -66,7 +66,9 @@ class Key:
     @property
     def type_name(self) -> str:
         """The type as a reader of the reference writes it."""
-        word = {"list": "list[str]", "table": "list[dict]", "pair": "[float, float]"}.get(self.kind, self.kind)
+        word = {"bounds": "number or l_u", "list": "list[str]", "table": "list[dict]", "pair": "[float, float]"}.get(
+            self.kind, self.kind
+        )
         return f"{word} or null" if self.optional else word
 
     @property
