@@ -38,28 +38,28 @@ def choose_threads(placement: Placement, parameters: int | None) -> None:
         torch.set_num_threads(1)
 
 
-def choose_placement(config: Config) -> Placement:
-    """`trainer.device` and `worker.actor.fsdp.torch_dtype`, or what suits this machine."""
+def choose_placement(config: Config, part: str = "actor") -> Placement:
+    """`trainer.device` and the `fsdp.torch_dtype` of the actor or the critic, or what suits this machine."""
     wanted = config.trainer.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError("trainer.device=cuda: torch sees no CUDA device here; set trainer.device=cpu or auto")
     device = "cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
-    actor = config.worker.actor
-    default = "bf16" if actor.optim.strategy == "adamw_bf16" else "fp32"
-    dtype = _DTYPES[actor.fsdp.torch_dtype or default]
+    worker = getattr(config.worker, part)
+    default = "bf16" if worker.optim.strategy == "adamw_bf16" else "fp32"
+    dtype = _DTYPES[worker.fsdp.torch_dtype or default]
     if device == "cpu" and dtype is torch.bfloat16:
-        _make_bf16_safe()
+        _make_bf16_safe(part)
     return Placement(torch.device(device), dtype)
 
 
-def _make_bf16_safe() -> None:
+def _make_bf16_safe(part: str) -> None:
     """Keep bf16 products from ending the process: some virtual machines promise AMX and do not have it."""
     if _survives({}):
         return
     if not _survives(_WITHOUT_AMX):
         raise UserError(
-            "worker.actor.fsdp.torch_dtype=bf16 crashes torch on this CPU: set it to fp32 (and "
-            "worker.actor.optim.strategy=adamw), or train on a GPU"
+            f"worker.{part}.fsdp.torch_dtype=bf16 crashes torch on this CPU: set it to fp32 (and "
+            f"worker.{part}.optim.strategy=adamw), or train on a GPU"
         )
     os.environ.update(_WITHOUT_AMX)  # oneDNN looks at its first product, which is still to come
 

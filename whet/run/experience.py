@@ -28,6 +28,7 @@ class Experience:
     ref_log_probs_BT: Tensor | None
     advantages_BT: Tensor
     returns_BT: Tensor
+    values_BT: Tensor | None = None  # the critic's, where there is one
 
     def loss_inputs(self, rows: list[int], log_probs_BT: Tensor) -> LossInputs:
         """These rows as a policy loss sees them, cut to the width of the log-probs and on their device."""
@@ -79,7 +80,9 @@ def make_experience(
     advantages_BT, returns_BT = find_advantage(config.adv_estimator)(signals, config)
     for sample, row, length in zip(samples, advantages_BT, mask_BT.sum(dim=1)):
         sample.advantage = float(row.sum() / length.clamp(min=1))
-    experience = Experience(samples, mask_BT, old_log_probs_BT, ref_log_probs_BT, advantages_BT, returns_BT)
+    experience = Experience(
+        samples, mask_BT, old_log_probs_BT, ref_log_probs_BT, advantages_BT, returns_BT, signals.values_BT
+    )
     return experience, metrics
 
 

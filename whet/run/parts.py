@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from whet.assets import resolve_data
-from whet.config import Config, resolve_path
+from whet.algos import needs_of
+from whet.assets import resolve_data, resolve_model
+from whet.config import Config, check_critic, resolve_path
+from whet.config.model import ModelConfig
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
+from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.learn.updates import Budget
-from whet.model.load import load_model
+from whet.learn.value_head import ValueModel
+from whet.model.load import load_backbone, load_model, load_model_config
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine
 from whet.rollout.hf import HFEngine
 from whet.rollout.native import NativeEngine
 from whet.run.console import Console
-from whet.run.device import Placement
+from whet.run.device import Placement, choose_placement
+from whet.run.manifest import Checkpoint
 from whet.types import Prompt
 
 CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
@@ -38,27 +44,30 @@ def local_name(config: Config, name: str) -> str:
     return str(path) if path.exists() else name
 
 
-def check_lengths(config: Config, model: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+def check_lengths(
+    config: Config, model: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, part: str = "actor"
+) -> None:
     """The model's own limits against the config's."""
     text = model.get_text_config()
     longest = config.data.max_prompt_length + config.data.max_response_length
     limit = getattr(text, "max_position_embeddings", None)
     if limit is not None and longest > limit:
         raise UserError(
-            f"data.max_prompt_length + data.max_response_length = {longest}, but the model's positions end at {limit} "
+            f"data.max_prompt_length + data.max_response_length = {longest}, but the {part}'s positions end at {limit} "
             "(max_position_embeddings): lower one of the two"
         )
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
     original = rope.get("original_max_position_embeddings") or limit
     if rope.get("rope_type") in ("dynamic", "longrope") and original is not None and longest > original:
         raise UserError(
-            f"data.max_prompt_length + data.max_response_length = {longest}: this model's {rope['rope_type']} rotary "
+            f"data.max_prompt_length + data.max_response_length = {longest}: the {part}'s {rope['rope_type']} rotary "
             f"embedding changes with the longest sequence of a batch beyond {original} tokens, so a sample would "
             "depend on its batch: lower one of the two"
         )
     if len(tokenizer) > text.vocab_size:
+        key = "worker.actor.model.tokenizer_path" if part == "actor" else f"worker.{part}.model.model_path"
         raise UserError(
-            f"worker.actor.model.tokenizer_path: the tokenizer has {len(tokenizer)} tokens, the model only "
+            f"{key}: the tokenizer has {len(tokenizer)} tokens, the model only "
             f"{text.vocab_size}: they do not belong together"
         )
 
@@ -120,6 +129,45 @@ def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Le
     return Learner(model, actor, config.worker.rollout.temperature, total_steps, budget(config))
 
 
+def critic_model(config: Config) -> ModelConfig:
+    """`worker.critic.model`; without a path of its own it is the actor's model, opened as the actor's is."""
+    own, actor = config.worker.critic.model, config.worker.actor.model
+    if own.model_path is not None:
+        return own
+    return replace(
+        own,
+        model_path=actor.model_path,
+        trust_remote_code=own.trust_remote_code or actor.trust_remote_code,
+        override_config=actor.override_config | own.override_config,
+    )
+
+
+def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
+    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
+    needed = "values" in needs_of(config.algorithm.adv_estimator)
+    check_critic(config, needed)
+    if not needed or config.trainer.val_only:
+        return None
+    chosen = critic_model(config)
+    path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
+    model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
+    check_lengths(config, model, tokenizer, "critic")
+    return path
+
+
+def open_critic(config: Config, path: str, checkpoint: Checkpoint | None, total_steps: int) -> Critic:
+    """The value model with its optimizer: the checkpoint's, or one whose values are 0 on the weights in `path`."""
+    saved = checkpoint.path / "critic" / "huggingface" if checkpoint else None
+    weights = str(saved) if saved is not None and saved.is_dir() else path
+    placement, chosen = choose_placement(config, "critic"), critic_model(config)
+    backbone = load_backbone(
+        weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
+    )
+    model = ValueModel(backbone)
+    model.load_head(Path(weights))
+    return Critic(model, config.worker.critic, total_steps, budget(config, "critic"))
+
+
 def open_reference(config: Config, path: str, placement: Placement) -> Reference:
     """A frozen copy of the weights that training started from."""
     model = load_weights(path, config, placement)
@@ -127,15 +175,15 @@ def open_reference(config: Config, path: str, placement: Placement) -> Reference
     return Reference(model, actor, temperature, budget(config).tokens_experience)
 
 
-def budget(config: Config) -> Budget:
+def budget(config: Config, part: str = "actor") -> Budget:
     """Tokens of a micro-batch: `micro_batch_tokens`, or so many of the longest samples; None counts samples."""
-    actor = config.worker.actor
-    if not actor.dynamic_batching:
+    worker = getattr(config.worker, part)
+    if not worker.dynamic_batching:
         return Budget(None, None)
     longest = config.data.max_prompt_length + config.data.max_response_length
     return Budget(
-        actor.micro_batch_tokens or actor.micro_batch_size_per_device_for_update * longest,
-        actor.micro_batch_tokens or actor.micro_batch_size_per_device_for_experience * longest,
+        worker.micro_batch_tokens or worker.micro_batch_size_per_device_for_update * longest,
+        worker.micro_batch_tokens or worker.micro_batch_size_per_device_for_experience * longest,
     )
 
 

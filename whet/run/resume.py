@@ -47,10 +47,10 @@ def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) ->
         loader.load_state_dict(checkpoint.meta["loader"])
 
 
-def check_disk(config: Config, folder: RunFolder, model_path: str, total_steps: int, console: Console) -> None:
+def check_disk(config: Config, folder: RunFolder, models: list[str], total_steps: int, console: Console) -> None:
     """Refuse when not even the checkpoint being written and the one before it fit; warn when not all will."""
-    parameters = count_parameters(model_path)
-    if parameters is None or config.trainer.val_only:
+    parameters = sum(count_parameters(path) or 0 for path in models)
+    if not parameters or config.trainer.val_only:
         return
     each = parameters * (_BYTES_PER_PARAMETER_MODEL_ONLY if config.trainer.save_model_only else _BYTES_PER_PARAMETER)
     saves = 1 + (total_steps - 1) // config.trainer.save_freq if config.trainer.save_freq > 0 else 1
@@ -66,12 +66,15 @@ def check_disk(config: Config, folder: RunFolder, model_path: str, total_steps: 
 
 def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
     """The state of one optimizer means nothing to another."""
-    before, now = checkpoint.meta["config"]["worker"]["actor"]["optim"]["strategy"], config.worker.actor.optim.strategy
-    if before != now and not config.trainer.val_only:
-        raise UserError(
-            f"worker.actor.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to {before}, or "
-            f"start a new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
-        )
+    for part in ("actor", "critic"):
+        before = checkpoint.meta["config"]["worker"][part]["optim"]["strategy"]
+        now = getattr(config.worker, part).optim.strategy
+        if before != now and (checkpoint.path / part).is_dir() and not config.trainer.val_only:
+            raise UserError(
+                f"worker.{part}.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to "
+                f"{before}, or start a new run from its weights "
+                f"(worker.{part}.model.model_path={checkpoint.path}/{part}/huggingface)."
+            )
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[str]:

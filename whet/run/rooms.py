@@ -15,6 +15,7 @@ from whet.algos import find_advantage, find_policy_loss
 from whet.assets import resolve_model
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
+from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
@@ -50,6 +51,7 @@ class Rooms:
     scorer: RewardScorer
     engine: Engine
     learner: Learner
+    critic: Critic | None  # only for estimators that need values
     reference: Reference | None
     total_steps: int
     draws_per_step: int  # loader batches that make up the prompts of a step
@@ -73,6 +75,11 @@ class Rooms:
             sample.text = text
         return samples
 
+    @property
+    def trained(self) -> dict[str, Learner | Critic]:
+        """What is trained and saved, by the name of its folder in a checkpoint."""
+        return {"actor": self.learner} | ({"critic": self.critic} if self.critic is not None else {})
+
     def position(self, step: int) -> dict[str, float]:
         """How far the run is, as metrics."""
         return {"train/step": step, "train/epoch": self.loader.epoch if self.loader else 0}
@@ -90,6 +97,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
     parts.check_lengths(config, model_config, tokenizer)
+    critic_path = parts.critic_path(config, tokenizer, console)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console)
     total_steps = console.total_steps = parts.count_steps(config, loader)
 
@@ -99,7 +107,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, folder, console)
     take_position(checkpoint, loader)
-    check_disk(config, folder, path, total_steps, console)
+    check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console)
     console.log_to(folder.log)
     tracker = _open_tracker(config, folder, console)
     stack.callback(tracker.close)
@@ -124,6 +132,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         scorer=scorer,
         engine=parts.open_engine(config, model, tokenizer, ends),
         learner=parts.open_learner(config, model, total_steps),
+        critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
         reference=parts.open_reference(config, path, placement) if needs_reference(config.algorithm) else None,
         total_steps=total_steps,
         draws_per_step=parts.draws_per_step(config),

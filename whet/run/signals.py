@@ -25,6 +25,13 @@ def compute_signals(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -
     return {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
 
 
+def _values(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """(B, T) of the critic's values."""
+    assert rooms.critic is not None, "it is built for every estimator that needs values"
+    with clock.stage("values"):
+        return rooms.critic.values(samples)
+
+
 def _sum_pi_squared(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B, T) of Σ_v π(v)² under the weights that sampled."""
     with clock.stage("sum_pi_squared"):
@@ -50,6 +57,7 @@ def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Ten
 
 # The names that `needs` may hold; experience.py knows the field of Signals that each fills.
 _PROVIDERS: dict[str, Provider] = {
+    "values": _values,
     "sum_pi_squared": _sum_pi_squared,
     "baselines": _baselines,
 }

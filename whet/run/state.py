@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +42,8 @@ class TrainerState:
             score = self.latest.get("val/accuracy", self.latest["val/reward"])
             meta["score"] = score if math.isfinite(score) else None
         with rooms.console.stage("save"), rooms.checkpoints.writing(self.step, meta) as folder:
-            rooms.learner.save(folder / "actor", rooms.tokenizer, rooms.config.trainer.save_model_only)
+            for name, part in rooms.trained.items():
+                part.save(folder / name, rooms.tokenizer, rooms.config.trainer.save_model_only)
             torch.save({"torch": torch.get_rng_state(), "python": random.getstate()}, folder / "rng.pt")
 
     def restore(self, rooms: Rooms) -> None:
@@ -52,18 +54,24 @@ class TrainerState:
         meta = checkpoint.meta
         self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
         self.before, self.latest = meta["before"], meta["latest"]
-        rooms.engine.version = self.step
-        if (checkpoint.path / "actor" / "optimizer.pt").exists():
-            rooms.learner.load_optimizer(checkpoint.path / "actor")
-        else:
-            rooms.console.warn(
-                f"{checkpoint.path} was saved with trainer.save_model_only: the optimizer starts afresh, so the run "
-                "goes on but not bit for bit as it would have"
-            )
+        rooms.engine.version = max(0, self.step - rooms.config.trainer.critic_warmup)
+        self._restore_optimizers(rooms, checkpoint.path)
         rng = torch.load(checkpoint.path / "rng.pt", weights_only=True)
         torch.set_rng_state(rng["torch"])
         version, internal, gauss = rng["python"]
         random.setstate((version, tuple(internal), gauss))
+
+    def _restore_optimizers(self, rooms: Rooms, folder: Path) -> None:
+        for name, part in rooms.trained.items():
+            if (folder / name / "optimizer.pt").exists():
+                part.load_optimizer(folder / name)
+            elif not (folder / name).is_dir():
+                rooms.console.warn(f"{folder} was made by a run without a {name}: the {name} starts afresh")
+        if not (folder / "actor" / "optimizer.pt").exists():
+            rooms.console.warn(
+                f"{folder} was saved with trainer.save_model_only: the optimizer starts afresh, so the run "
+                "goes on but not bit for bit as it would have"
+            )
 
     def say_goodbye(self, rooms: Rooms, seconds: float) -> None:
         """The closing lines."""

@@ -18,6 +18,7 @@ from whet.run.rooms import Rooms
 from whet.run.signals import compute_signals
 from whet.run.state import TrainerState
 from whet.run.validation import sampling_params, summarise, validation_params
+from whet.run.values import update_critic
 from whet.types import Prompt, Sample
 
 
@@ -75,10 +76,12 @@ class Trainer:
                 ref = rooms.reference.log_probs(samples)
         computed = compute_signals(rooms, samples, clock)
         experience, kl_metrics = make_experience(samples, old, ref, self.config.algorithm, computed)
-        with clock.stage("update", len(samples) * self.config.worker.actor.ppo_epochs) as advance:
-            loss = objective(experience, self.config)
-            metrics |= rooms.learner.update(samples, loss, state.step, rooms.mini_batch, advance)
-        rooms.engine.version += 1
+        metrics |= update_critic(rooms, experience, state.step, clock)
+        if state.step > self.config.trainer.critic_warmup:
+            with clock.stage("update", len(samples) * self.config.worker.actor.ppo_epochs) as advance:
+                loss = objective(experience, self.config)
+                metrics |= rooms.learner.update(samples, loss, state.step, rooms.mini_batch, advance)
+            rooms.engine.version += 1
         rooms.tracker.samples(state.step, "train", samples)
         return metrics | kl_metrics | batch_metrics(samples) | clock.metrics(samples) | rooms.position(state.step)
 
