@@ -92,6 +92,7 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         "str": st.sampled_from(key.choices) if key.choices else text,
         "bounds": st.sampled_from(["2.0", "0.5_2", "0.5_2.0", "1_2", "1e-3,0.5_2", "7"]),
         "list": st.lists(st.sampled_from(key.choices) if key.choices else text, max_size=3),
+        "numbers": st.lists(numbers, max_size=3),
         "pair": st.tuples(numbers, numbers),
         "dict": st.dictionaries(names, plain | st.lists(plain, max_size=2), max_size=3),
     }[key.kind]

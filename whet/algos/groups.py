@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-
-def group_index(groups_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's group as 0..G-1, and the size of its group."""
-    _, index_B, sizes_G = groups_B.unique(return_inverse=True, return_counts=True)
-    return index_B, sizes_G[index_B]
+from whet.algos.quirks import NONE, Quirks
 
 
-def group_sum(values_B: Tensor, index_B: Tensor) -> Tensor:
-    """Each row's sum over its group."""
-    sums_G = torch.zeros(int(index_B.max()) + 1, dtype=values_B.dtype, device=values_B.device)
-    return sums_G.index_add_(0, index_B, values_B)[index_B]
+class Groups:
+    """Which rows answer the same prompt, and how their scores compare.
 
+    A group whose scores are all equal says nothing about which response was better, and a single response has nothing
+    to be compared with: both compare as exactly 0, whatever floating point makes of their mean.
+    """
 
-def all_equal(values_B: Tensor, index_B: Tensor) -> Tensor:
-    """Whether every value of the row's group is the same, exactly."""
-    G = int(index_B.max()) + 1
-    low = torch.full((G,), float("inf"), dtype=values_B.dtype, device=values_B.device)
-    high = -low
-    low = low.scatter_reduce(0, index_B, values_B, "amin")
-    high = high.scatter_reduce(0, index_B, values_B, "amax")
-    return (low == high)[index_B]
+    def __init__(self, groups_B: Tensor, quirks: Quirks = NONE) -> None:
+        _, self.index_B, sizes_G = groups_B.unique(return_inverse=True, return_counts=True)
+        self.size_B = sizes_G[self.index_B]
+        self.lone_B = (self.size_B == 1) & quirks.singleton_keeps_score  # rows that are left as they are
+
+    def sum(self, values_B: Tensor) -> Tensor:
+        """Each row's sum over its group."""
+        sums_G = torch.zeros(self._count, dtype=values_B.dtype, device=values_B.device)
+        return sums_G.index_add_(0, self.index_B, values_B)[self.index_B]
+
+    def silent(self, values_B: Tensor) -> Tensor:
+        """Whether every value of the row's group is the same, exactly."""
+        low = torch.full((self._count,), float("inf"), dtype=values_B.dtype, device=values_B.device)
+        high = -low
+        low = low.scatter_reduce(0, self.index_B, values_B, "amin")
+        high = high.scatter_reduce(0, self.index_B, values_B, "amax")
+        return (low == high)[self.index_B] & ~self.lone_B
+
+    def against(self, baselines_B: Tensor, values_B: Tensor) -> Tensor:
+        """Each value less its baseline; 0 where the group is silent."""
+        differences_B = values_B - torch.where(self.lone_B, 0.0, baselines_B)
+        return torch.where(self.silent(values_B), 0.0, differences_B)
+
+    def centred(self, values_B: Tensor) -> Tensor:
+        """Each value less its group's mean; 0 where the group is silent."""
+        return self.against(self.sum(values_B) / self.size_B, values_B)
+
+    def std(self, centred_B: Tensor) -> Tensor:
+        """The standard deviation, with n − 1, of the group that was centred."""
+        variance_B = self.sum(centred_B.square()) / (self.size_B - 1).clamp(min=1)
+        return torch.where(self.lone_B, 1.0, variance_B.sqrt())
+
+    def rows(self) -> Iterator[Tensor]:
+        """The row numbers of each group."""
+        for group in range(self._count):
+            yield (self.index_B == group).nonzero().squeeze(1)
+
+    @property
+    def _count(self) -> int:
+        return int(self.index_B.max()) + 1

@@ -19,9 +19,9 @@ class Quirks:
     # Advantages
     singleton_keeps_score: bool = False  # verl, or1: a prompt's only response has its raw score as advantage
     values_outside_mask: bool = False  # verl, or1: GAE, ReMax and the returns of OTB are not masked
-    whitening_moves_equal_groups: bool = False  # verl: whitening gives equal scores minus the batch's mean (GDPO, RF++)
+    equal_groups_not_zero: bool = False  # verl: whitening (GDPO, RF++ baseline) and the tail of OTB move equal scores
     rewards_outside_mask_are_lost: bool = False  # verl, easyr1, vppo, or1: to all but estimators of the total score
-    otb_tail_by_count: bool = False  # verl: the tail of OTB begins where the second longest ends if none had gaps
+    otb_tail_by_count: bool = False  # verl: the tail of OTB is counted in tokens, though tools wrote in between
     rewards_end_at_observations: bool = False  # easyr1, vppo, or1: RF++ forgets a reward before a tool's tokens
     whitened_outside_mask: bool = False  # easyr1, vppo: the advantages of RF++ are not masked
     gae_over_observations: bool = False  # or1: GAE runs through tokens that the model did not write
@@ -33,6 +33,8 @@ class Quirks:
     always_sequence_mean: bool = False  # verl: SAPO and GMPO average over responses whatever loss_avg_mode says
     dppo_ratio_max_is_dual_clip: bool = False  # verl: DPPO's ratios count at most clip_ratio_c
     kl_cov_reports_distance: bool = False  # verl: ppo_kl of KL-Cov is the mean of |log π/π_old|
+    # Controllers
+    entropy_bonus_lags: bool = False  # or1: the adaptive bonus is switched by the entropy of the step before
     # Rollout correction
     k1_bounds_inverse_ratio: bool = False  # verl: k1 rejection bounds apply to π_roll/π_train
 
@@ -43,7 +45,7 @@ _OF = {
     "verl": Quirks(
         singleton_keeps_score=True,
         values_outside_mask=True,
-        whitening_moves_equal_groups=True,
+        equal_groups_not_zero=True,
         rewards_outside_mask_are_lost=True,
         otb_tail_by_count=True,
         gspo_is_gspo_token=True,
@@ -72,6 +74,7 @@ _OF = {
         rewards_end_at_observations=True,
         gae_over_observations=True,
         no_dual_clip=True,
+        entropy_bonus_lags=True,
     ),
 }
 

@@ -68,7 +68,7 @@ class ActorConfig:
     loss_avg_mode: str = key(
         "token", "how token losses are averaged: token = token-mean, seq = seq-mean-token-mean", choices=AVG_MODES
     )
-    loss_type: str = key("default", "the policy loss; default is PPO's clipped loss", choices=LOSS_TYPES)
+    loss_type: str = key("default", "the policy loss; default is PPO's clipped loss", choices=LOSS_TYPES, open=True)
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")

@@ -5,9 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whet.config.correction import PRESETS, RolloutCorrectionConfig
-from whet.config.keys import key, section
+from whet.config.keys import about, key, section
 
-ADV_ESTIMATORS = ("grpo", "rloo", "gae", "grpo_passk", "reinforce_plus_plus", "remax")
+# Estimators that compare the responses of a prompt with each other, and those that do not.
+GROUP_ESTIMATORS = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "gdpo",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "reinforce_plus_plus_baseline",
+    "optimal_token_baseline",
+    "tir_optimal_token_baseline",
+)
+ADV_ESTIMATORS = (*GROUP_ESTIMATORS, "gae", "remax", "reinforce_plus_plus")
 PF_PPO = ("pow", "max_min", "max_random")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 KL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full", "k1", "k2", "k3")
@@ -36,10 +50,22 @@ class PFPPOConfig:
 class AlgorithmConfig:
     """How rewards become advantages and how far the policy may drift from the reference."""
 
-    gamma: float = key(1.0, "discount factor of GAE", least=0, most=1)
-    lam: float = key(1.0, "lambda of GAE", least=0, most=1)
-    adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS)
+    gamma: float = key(1.0, "discount factor of gae and reinforce_plus_plus", least=0, most=1)
+    lam: float = key(1.0, "lambda of gae: 0 trusts the critic, 1 the rewards", least=0, most=1)
+    adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS, open=True)
     norm_adv_by_std: bool = key(True, "GRPO divides by the group's standard deviation; false leaves it out (Dr. GRPO)")
+    gdpo_reward_keys: list[str] = field(
+        default_factory=list, metadata=about("scores that gdpo normalises one by one; none = overall alone")
+    )
+    gdpo_reward_weights: list[float] = field(
+        default_factory=list, metadata=about("a weight for each of gdpo_reward_keys; none = 1 for each")
+    )
+    otb_zero_tail: bool = key(
+        True, "optimal token baselines: no baseline where only the longest response runs; false = advantage 0 there"
+    )
+    extensions: list[str] = field(
+        default_factory=list, metadata=about("Python files of yours that register advantages and policy losses")
+    )
     match: str = key("whet", "whose numbers to reproduce, slips included; whet has none", choices=MATCHES)
     disable_kl: bool = key(False, "no KL term at all, and no reference model")
     use_kl_loss: bool = key(False, "KL is a term of the loss; false subtracts it from the reward")

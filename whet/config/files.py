@@ -17,11 +17,12 @@ DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt", ".gz",
 
 
 def resolve_path(config: Config, value: str) -> Path:
-    """The path as given if it exists, else relative to the folder of the config file."""
+    """The path as given if it exists, else relative to the folder of the config file or of one that it extends."""
     path = Path(os.path.expanduser(value))
-    if path.is_absolute() or os.path.exists(path) or config.source is None:
+    if path.is_absolute() or os.path.exists(path) or not config.folders:
         return path
-    return config.source.parent / path
+    beside = [folder / path for folder in config.folders]
+    return next((each for each in beside if os.path.exists(each)), beside[0])
 
 
 def run_folder(config: Config) -> Path:
@@ -39,7 +40,14 @@ def is_template_text(value: str) -> bool:
 
 def check_files(config: Config) -> None:
     """Raise a `UserError` that lists every path in the config with nothing there."""
-    problems = [*_data_files(config), *_templates(config), *_reward(config), *_models(config), *_checkpoint(config)]
+    problems = [
+        *_data_files(config),
+        *_templates(config),
+        *_extensions(config),
+        *_reward(config),
+        *_models(config),
+        *_checkpoint(config),
+    ]
     if problems:
         raise UserError("\n".join(problems))
 
@@ -67,6 +75,14 @@ def _templates(config: Config) -> Iterator[str]:
         yield _missing(config, "data.format_prompt", prompt, "file")
     if chat is not None and not is_template_text(chat) and not os.path.isfile(resolve_path(config, chat)):
         yield _missing(config, "data.override_chat_template", chat, "file")
+
+
+def _extensions(config: Config) -> Iterator[str]:
+    for file in config.algorithm.extensions:
+        if not file.endswith(".py"):
+            yield f"algorithm.extensions={show(file)}: expected a Python file, such as mine.py"
+        elif not os.path.isfile(resolve_path(config, file)):
+            yield _missing(config, "algorithm.extensions", file, "file")
 
 
 def _reward(config: Config) -> Iterator[str]:

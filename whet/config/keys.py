@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal
 
 Number = int | float
-Kind = Literal["int", "float", "bool", "str", "bounds", "list", "table", "pair", "dict"]
+Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
 
 
 class Bounds(str):
@@ -30,6 +30,7 @@ KINDS: dict[Any, Kind] = {
     str: "str",
     Bounds: "bounds",
     list[str]: "list",
+    list[float]: "numbers",
     list[dict[str, Any]]: "table",
     tuple[float, float]: "pair",
     dict[str, Any]: "dict",
@@ -41,6 +42,7 @@ KIND_WORDS: dict[Kind, str] = {
     "str": "text",
     "bounds": "a number, or two such as 0.5_2.0",
     "list": "a list such as [a, b]",
+    "numbers": "a list of numbers such as [0.5, 1]",
     "table": "a list of mappings such as [{name: value}, {name: value}]",
     "pair": "two numbers such as [0.9, 0.999]",
     "dict": "a mapping such as {name: value}",
@@ -57,6 +59,7 @@ class Key:
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+    open: bool = False  # algorithm.extensions may add to the choices
     least: Number | None = None
     most: Number | None = None
     above: Number | None = None
@@ -87,6 +90,7 @@ def key(
     help: str,
     *,
     choices: tuple[str, ...] = (),
+    open: bool = False,
     least: Number | None = None,
     most: Number | None = None,
     above: Number | None = None,
@@ -94,7 +98,7 @@ def key(
     also: tuple[Number, ...] = (),
 ) -> Any:
     """Declare a config key with an immutable default and the bounds of its value."""
-    bounds = {"least": least, "most": most, "above": above, "below": below, "also": also}
+    bounds = {"open": open, "least": least, "most": most, "above": above, "below": below, "also": also}
     return field(default=default, metadata={**about(help, choices), **bounds})
 
 

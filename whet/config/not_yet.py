@@ -25,9 +25,6 @@ class Refusal:
 
 
 NOT_YET = (
-    Refusal("algorithm.adv_estimator", "this estimator", ("grpo", "rloo")),
-    Refusal("algorithm.gamma", "adv_estimator=gae, which it belongs to,"),
-    Refusal("algorithm.lam", "adv_estimator=gae, which it belongs to,"),
     Refusal(
         "algorithm.kl_penalty", "KL over the full vocabulary", ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
     ),

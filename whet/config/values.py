@@ -70,12 +70,12 @@ def complaint_about(key: Key, value: Any) -> str | None:
         return None
     if key.kind == "str" and not value.strip() and key.default != "":
         return "is empty" + ("; write null for no value" if key.optional else "")
-    if key.choices:
+    if key.choices and not key.open:
         for item in value if key.kind == "list" else [value]:
             if item not in key.choices:
                 return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
-    if key.kind in ("int", "float", "pair"):
-        for number in value if key.kind == "pair" else [value]:
+    if key.kind in ("int", "float", "numbers", "pair"):
+        for number in value if key.kind in ("numbers", "pair") else [value]:
             if isinstance(number, int) and abs(number) >= 2**63:
                 return "is too large"
             if not math.isfinite(number):
@@ -154,6 +154,13 @@ def _read_table(value: Any) -> Any:
     return list(value) if is_table else UNREADABLE
 
 
+def _read_numbers(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return UNREADABLE
+    numbers = [_read_float(item) for item in value]
+    return UNREADABLE if UNREADABLE in numbers else numbers
+
+
 def _read_pair(value: Any) -> Any:
     if not isinstance(value, list | tuple) or len(value) != 2:
         return UNREADABLE
@@ -173,6 +180,7 @@ READERS = {
     "str": _read_str,
     "bounds": _read_bounds,
     "list": _read_list,
+    "numbers": _read_numbers,
     "table": _read_table,
     "pair": _read_pair,
     "dict": _read_dict,

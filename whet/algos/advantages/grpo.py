@@ -8,23 +8,25 @@ A prompt with one response, or whose responses all score the same, says nothing 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from whet.algos.groups import all_equal, group_index, group_sum
+from whet.algos.groups import Groups
+from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
+from whet.algos.returns import masked, total_rewards
 from whet.config.algorithm import AlgorithmConfig
 
 
 @advantage("grpo", "grpo_vectorized")
 def grpo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Group-normalised scores on every token the model wrote."""
-    scores_B = signals.rewards_BT.double().sum(dim=1)
-    index_B, size_B = group_index(signals.groups_B)
-    centred_B = scores_B - group_sum(scores_B, index_B) / size_B
-    if config.norm_adv_by_std:
-        variance_B = group_sum(centred_B.square(), index_B) / (size_B - 1).clamp(min=1)
-        centred_B = centred_B / (variance_B.sqrt() + 1e-6)
-    centred_B = torch.where(all_equal(scores_B, index_B), 0.0, centred_B)
-    advantages_BT = centred_B[:, None].float() * signals.mask_BT
+    groups = Groups(signals.groups_B, quirks(config.match))
+    advantages_B = normalised(total_rewards(signals), groups, config.norm_adv_by_std)
+    advantages_BT = masked(advantages_B[:, None], signals.mask_BT)
     return advantages_BT, advantages_BT
+
+
+def normalised(scores_B: Tensor, groups: Groups, by_std: bool) -> Tensor:
+    """Scores less their group's mean, divided by its standard deviation where wanted."""
+    centred_B = groups.centred(scores_B)
+    return centred_B / (groups.std(centred_B) + 1e-6) if by_std else centred_B

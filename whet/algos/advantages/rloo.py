@@ -5,20 +5,30 @@ A_i = s_i − mean of s_j, j ≠ i. A prompt with one response has nothing to co
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from whet.algos.groups import all_equal, group_index, group_sum
+from whet.algos.groups import Groups
+from whet.algos.quirks import NONE, Quirks, quirks
 from whet.algos.registry import Signals, advantage
+from whet.algos.returns import masked, total_rewards
 from whet.config.algorithm import AlgorithmConfig
 
 
-@advantage("rloo", "rloo_vectorized")
+@advantage("rloo")
 def rloo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Leave-one-out scores on every token the model wrote."""
-    scores_B = signals.rewards_BT.double().sum(dim=1)
-    index_B, size_B = group_index(signals.groups_B)
-    others_B = (group_sum(scores_B, index_B) - scores_B) / (size_B - 1).clamp(min=1)
-    advantage_B = torch.where(all_equal(scores_B, index_B), 0.0, scores_B - others_B)
-    advantages_BT = advantage_B[:, None].float() * signals.mask_BT
+    return _leave_one_out(signals, quirks(config.match))
+
+
+@advantage("rloo_vectorized")
+def rloo_vectorized(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    """The same; in no package does it keep the raw score of a single response."""
+    return _leave_one_out(signals, NONE)
+
+
+def _leave_one_out(signals: Signals, quirks: Quirks) -> tuple[Tensor, Tensor]:
+    groups = Groups(signals.groups_B, quirks)
+    # s_i − (Σ s − s_i)/(n − 1) = (s_i − mean)·n/(n − 1)
+    advantages_B = groups.centred(total_rewards(signals)) * groups.size_B / (groups.size_B - 1).clamp(min=1)
+    advantages_BT = masked(advantages_B[:, None], signals.mask_BT)
     return advantages_BT, advantages_BT
