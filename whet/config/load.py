@@ -14,7 +14,7 @@ from whet.config.keys import get
 from whet.config.layer import Layer, fill_presets
 from whet.config.schema import Config, all_keys
 from whet.config.values import Given, read_value
-from whet.config.yaml_file import read_file
+from whet.config.yaml_file import read_files
 from whet.errors import UserError
 
 
@@ -26,12 +26,14 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     if files == [""]:
         raise UserError("config=: has no value; name a YAML file")
     source = Path(os.path.expanduser(files[0])) if files else default_file
-    layers = [read_file(source)] if source is not None else []
+    read = read_files(source) if source is not None else []
+    layers = [layer for _, layer in read]
     layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
     for layer in layers:
         fill_presets(layer)
     config = _typed(_merged(layers), layers)
     config.source = source.absolute() if source is not None else None
+    config.folders = tuple(path.absolute().parent for path, _ in reversed(read))
     return config
 
 

@@ -45,12 +45,13 @@ class Config:
     trainer: TrainerConfig = field(
         default_factory=TrainerConfig, metadata=section("how long, what to log, when to validate and save")
     )
-    source: Path | None = field(default=None, compare=False)  # the file it was read from, for relative paths
+    source: Path | None = field(default=None, compare=False)  # the file it was read from
+    folders: tuple[Path, ...] = field(default=(), compare=False)  # of that file and those it extends: for relative paths
 
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain dictionaries, lists and scalars."""
         tree = asdict(self)
-        del tree["source"]
+        del tree["source"], tree["folders"]
         return _without_tuples(tree)
 
     def to_yaml(self) -> str:

@@ -17,15 +17,28 @@ from whet.config.schema import all_keys
 from whet.config.spelling import hint
 from whet.errors import UserError
 
+EXTENDS = "extends"
 
-def read_file(path: Path) -> Layer:
-    """The layer that a YAML file gives."""
+
+def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Layer]]:
+    """A YAML file and, before it, the file that its `extends:` names, and so on down: later ones win."""
+    if path.resolve() in below:
+        raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
     if not os.path.isfile(path):
         siblings = [str(path.parent / each.name) for each in path.parent.glob("*.y*ml")]
-        raise UserError(f"config={path}: there is no such file{hint(str(path), siblings)}")
+        asked = f"{below[-1]}: extends {path}, but" if below else f"config={path}:"
+        raise UserError(f"{asked} there is no such file{hint(str(path), siblings)}")
     tree, root = _parse(path)
     if root is None:
-        return {}
+        return [(path, {})]
+    base = tree.pop(EXTENDS, None)
+    if base is not None and not isinstance(base, str):
+        raise UserError(f"{path}: {EXTENDS}: names one YAML file, relative to this one")
+    bases = read_files(path.parent / os.path.expanduser(base), (*below, path.resolve())) if base else []
+    return [*bases, (path, _layer(path, tree, root))]
+
+
+def _layer(path: Path, tree: Any, root: yaml.Node) -> Layer:
     layer: Layer = {}
     nodes = _nodes(root, "")
     record_tree("", tree, functools.partial(_place_in_file, path, nodes), layer)
