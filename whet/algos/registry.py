@@ -7,6 +7,8 @@ advantage and loss is one function on (B, T) tensors in a file of its own; the d
 from __future__ import annotations
 
 import difflib
+import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
+from whet.algos.guard import guarded_advantage, guarded_policy_loss, guarded_prepare
 from whet.config.actor import ActorConfig
 from whet.config.algorithm import AlgorithmConfig
 from whet.errors import UserError
@@ -77,6 +80,9 @@ PolicyLoss = Callable[[LossInputs, ActorConfig, Aggregator], tuple[Tensor, dict[
 # the whole mini-batch, its current log-probs without gradient -> (B, T) tensors that the loss finds in `prepared`
 Prepare = Callable[[LossInputs, ActorConfig], dict[str, Tensor]]
 
+SIGNALS = ("values", "sum_pi_squared", "baselines")  # what `needs` may name
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
 _ADVANTAGES: dict[str, Advantage] = {}
 _NEEDS: dict[str, tuple[str, ...]] = {}
 _POLICY_LOSSES: dict[str, PolicyLoss] = {}
@@ -89,8 +95,17 @@ def advantage(*names: str, needs: Sequence[str] = ()) -> Callable[[_Function], _
 
     `needs` names the fields of `Signals` that must be computed for it: values, sum_pi_squared, baselines.
     """
-    _NEEDS.update({name: tuple(needs) for name in names})
-    return _register(_ADVANTAGES, names)
+    _check_names(names, "advantage")
+    for need in needs:
+        if need not in SIGNALS:
+            raise UserError(f"needs={need!r}: an advantage may need {', '.join(SIGNALS)}")
+
+    def keep(function: _Function) -> _Function:
+        _register(_ADVANTAGES, names, function, "algorithm.adv_estimator", guarded_advantage)
+        _NEEDS.update({name: tuple(needs) for name in names})
+        return function
+
+    return keep
 
 
 def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Function], _Function]:
@@ -99,9 +114,15 @@ def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Funct
     A loss whose tokens depend on each other across the mini-batch (the most covariant ones, say) chooses them in
     `prepare`, which sees the whole of it; choosing within a micro-batch would make the gradient depend on the cut.
     """
-    if prepare is not None:
-        _PREPARATIONS.update(dict.fromkeys(names, prepare))
-    return _register(_POLICY_LOSSES, names)
+    _check_names(names, "policy_loss")
+
+    def keep(function: _Function) -> _Function:
+        _register(_POLICY_LOSSES, names, function, "worker.actor.loss_type", guarded_policy_loss)
+        if prepare is not None:
+            _register(_PREPARATIONS, names, prepare, "worker.actor.loss_type", guarded_prepare)
+        return function
+
+    return keep
 
 
 def needs_of(name: str) -> tuple[str, ...]:
@@ -126,13 +147,26 @@ def find_policy_loss(name: str) -> PolicyLoss:
     return _find(_POLICY_LOSSES, name, "worker.actor.loss_type")
 
 
-def _register(table: dict, names: tuple[str, ...]) -> Callable[[_Function], _Function]:
-    def keep(function: _Function) -> _Function:
-        for name in names:
-            table[name] = function
-        return function
+def _check_names(names: tuple[object, ...], decorator: str) -> None:
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise UserError(f'a function is registered with its name in parentheses: @whet.{decorator}("mine")')
 
-    return keep
+
+def _register(
+    table: dict, names: tuple[str, ...], function: Callable, key: str, guard: Callable[[Callable, str], Callable]
+) -> None:
+    """Note a function under its names; those of others are not taken over, and those from outside are guarded."""
+    file = _file_of(function)
+    for name in names:
+        if name in table and _file_of(table[name]) != file:
+            raise UserError(f"the name {name} is taken by {_file_of(table[name])}; choose another")
+    for name in names:
+        table[name] = function if file.startswith(_PACKAGE) else guard(function, f"{key}={name} ({file})")
+
+
+def _file_of(function: Callable) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code.co_filename if code else type(function).__name__
 
 
 def _find(table: dict, name: str, key: str) -> Callable:

@@ -53,7 +53,7 @@ def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSourc
 
 def load_module(source: RewardSource) -> ModuleType:
     """Run the file as a module of its own; files beside it can be imported by name."""
-    _add_import_folder(str(Path(source.path).parent))
+    add_import_folder(str(Path(source.path).parent))
     name = f"whet_reward_{Path(source.path).stem}"
     module = ModuleType(name)
     module.__file__ = source.path
@@ -87,8 +87,8 @@ def find_function(module: ModuleType, source: RewardSource) -> Callable[..., Any
     raise UserError(f"{KEY}: {source.path} has no function {source.function}; {hint}")
 
 
-def _add_import_folder(folder: str) -> None:
-    """Put the folder after the standard library: a reward file called math.py must not become `math`."""
+def add_import_folder(folder: str) -> None:
+    """Put the folder after the standard library: a user's file called math.py must not become `math`."""
     if folder not in sys.path:
         packages = (i for i, entry in enumerate(sys.path) if entry.endswith("-packages"))
         sys.path.insert(next(packages, len(sys.path)), folder)
