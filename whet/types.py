@@ -47,6 +47,7 @@ class Sample:
     version: int = 0  # how many updates the policy that wrote it had seen
     scores: dict[str, float] = field(default_factory=dict)  # "overall" drives training, the rest is logged
     failure: str | None = None  # why the reward function gave no score ("raised", "timeout", ...), or None
+    dropped: bool = False  # a filter left its group out of training
     advantage: float = 0.0  # mean advantage over the response, for the sample log
 
     @property

@@ -24,7 +24,8 @@ GROUP_ESTIMATORS = (
 ADV_ESTIMATORS = (*GROUP_ESTIMATORS, "gae", "remax", "reinforce_plus_plus")
 PF_PPO = ("pow", "max_min", "max_random")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
-KL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full", "k1", "k2", "k3")
+_ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
+KL_PENALTIES = (*_ESTIMATORS, *(f"{name}+" for name in _ESTIMATORS), "full")
 
 
 @dataclass
@@ -69,7 +70,11 @@ class AlgorithmConfig:
     match: str = key("whet", "whose numbers to reproduce, slips included; whet has none", choices=MATCHES)
     disable_kl: bool = key(False, "no KL term at all, and no reference model")
     use_kl_loss: bool = key(False, "KL is a term of the loss; false subtracts it from the reward")
-    kl_penalty: str = key("kl", "KL estimator: kl = k1, mse = k2, low_var_kl = k3", choices=KL_PENALTIES)
+    kl_penalty: str = key(
+        "kl",
+        "KL estimator: kl = k1, mse = k2, low_var_kl = k3; with + the gradient of k2; full = over all tokens, exact",
+        choices=KL_PENALTIES,
+    )
     kl_coef: float = key(1e-3, "weight of the KL term", least=0)
     kl_type: str = key("fixed", "whether kl_coef stays or follows kl_target", choices=("fixed", "adaptive"))
     kl_horizon: float = key(10000.0, "samples over which the adaptive kl_coef moves", above=0)

@@ -11,12 +11,15 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from whet.config.algorithm import GROUP_ESTIMATORS
+from whet.config.check_recipes import recipe_problems, refills
 from whet.config.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.keys import get
 from whet.config.not_yet import refusals
 from whet.config.rollout import RolloutConfig
 from whet.config.schema import Config, all_keys
 from whet.config.spelling import hint
+from whet.config.stages import read_stages
 from whet.config.values import Given, complaint_about, read_value, show
 from whet.errors import UserError
 
@@ -26,7 +29,15 @@ VALIDATION_KEYS = ("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop"
 
 def check_config(config: Config) -> None:
     """Raise a `UserError` that lists every contradiction between keys, missing key and feature not here yet."""
-    problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
+    problems = _problems(config)
+    for i, stage in enumerate(read_stages(config)):
+        problems += [f"trainer.stages[{i}]: {each}" for each in _problems(stage.config) if each not in problems]
+    if problems:
+        raise UserError("\n".join(problems))
+
+
+def _problems(config: Config) -> list[str]:
+    problems = [*_values(config), *_open_choices(config), *refusals(config), *_required(config), *_names(config)]
     problems += [*_validation(config), *_lengths(config)]
     if not config.trainer.val_only:
         problems += [
@@ -34,10 +45,10 @@ def check_config(config: Config) -> None:
             *_batches(config, "actor"),
             *_draws(config),
             *_loss(config),
+            *recipe_problems(config),
             *_correction(config),
         ]
-    if problems:
-        raise UserError("\n".join(problems))
+    return problems
 
 
 def check_critic(config: Config, needed: bool) -> None:
@@ -78,6 +89,15 @@ def _values(config: Config) -> Iterator[str]:
         complaint = complaint_about(key, get(config, name))
         if complaint:
             yield f"{name}={show(get(config, name))}: {complaint}"
+
+
+def _open_choices(config: Config) -> Iterator[str]:
+    """Names that extensions may add to; with extensions, whoever looks the name up knows all of them."""
+    for name, key in all_keys().items():
+        value = get(config, name)
+        if key.open and not config.algorithm.extensions and value not in key.choices:
+            close = hint(value, key.choices) or "; functions of your own are named in algorithm.extensions"
+            yield f"{name}={show(value)}: {value} is not one of {', '.join(key.choices)}{close}"
 
 
 def _required(config: Config) -> Iterator[str]:
@@ -129,10 +149,16 @@ def _lengths(config: Config) -> Iterator[str]:
 
 def _groups(config: Config) -> Iterator[str]:
     rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
-    if rollout.n == 1 and estimator in ("grpo", "rloo"):
+    if rollout.n == 1 and estimator in GROUP_ESTIMATORS:
         yield (
             f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
             "set worker.rollout.n to 2 or more (8 is common)"
+        )
+    keys, weights = config.algorithm.gdpo_reward_keys, config.algorithm.gdpo_reward_weights
+    if weights and len(weights) != len(keys or ["overall"]):
+        yield (
+            f"algorithm.gdpo_reward_weights={show(weights)}: give one weight for each of "
+            f"algorithm.gdpo_reward_keys={show(keys)}"
         )
     if rollout.n > 1 and rollout.temperature == 0:
         yield f"worker.rollout.temperature=0 makes all {rollout.n} samples of a prompt the same; set it above 0"
@@ -171,7 +197,7 @@ def _batches(config: Config, part: str) -> Iterator[str]:
 
 def _draws(config: Config) -> Iterator[str]:
     size = config.data.mini_rollout_batch_size
-    if size is not None:
+    if size is not None and not refills(config):  # a step that refills carries what is too much to the next one
         prompts = ("data.rollout_batch_size", config.data.rollout_batch_size)
         yield from _must_divide("data.mini_rollout_batch_size", size, *prompts)
 

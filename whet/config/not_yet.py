@@ -25,9 +25,6 @@ class Refusal:
 
 
 NOT_YET = (
-    Refusal(
-        "algorithm.kl_penalty", "KL over the full vocabulary", ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
-    ),
     Refusal("trainer.nnodes", "training on several machines"),
     Refusal("trainer.n_gpus_per_node", "training on several devices"),
     Refusal("trainer.ray_timeline", "Ray"),

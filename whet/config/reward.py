@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.config.keys import about, key
+from whet.config.keys import about, key, section
+
+
+@dataclass
+class OverlongBufferConfig:
+    """DAPO's soft penalty: responses that end in the last `len` tokens they may have lose reward."""
+
+    enable: bool = key(False, "take reward from responses that come close to max_response_length (DAPO)")
+    len: int = key(0, "last tokens of max_response_length in which the penalty grows", least=0)
+    penalty_factor: float = key(1.0, "the penalty at max_response_length", least=0)
 
 
 @dataclass
@@ -23,3 +32,6 @@ class RewardConfig:
     fallback: float = key(0.0, "score of a sample whose reward failed")
     skip_special_tokens: bool = key(True, "leave special tokens out of the text that the function reads")
     num_cpus: int = key(2, "processes that score samples", least=1)
+    overlong_buffer: OverlongBufferConfig = field(
+        default_factory=OverlongBufferConfig, metadata=section("a soft penalty for overlong responses; training only")
+    )

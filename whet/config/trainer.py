@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from whet.config.keys import about, key
 
@@ -26,7 +27,15 @@ class TrainerConfig:
     log_token_log_probs: bool = key(False, "write the log-prob of each token with each sample")
     nnodes: int = key(1, "machines to train on", least=1)
     n_gpus_per_node: int = key(1, "devices to train on per machine", least=1)
-    max_try_make_batch: int = key(20, "draws of online filtering before giving up; -1 = no limit", least=1, also=(-1,))
+    max_try_make_batch: int = key(
+        20, "draws of a step under a filter, before it trains on what there is; -1 = no limit", least=1, also=(-1,)
+    )
+    max_empty_steps: int = key(10, "steps in a row in which a filter keeps nothing, before the run stops", least=1)
+    rejection_sample: bool = key(False, "drop groups whose rewards are all 0 or all 1, without refilling (OR1)")
+    rejection_sample_multiplier: int = key(1, "rejection_sample draws this many times the prompts", least=1)
+    stages: list[dict[str, Any]] = field(
+        default_factory=list, metadata=about("[{steps or until, overrides}, ...]: settings that change during the run")
+    )
     critic_warmup: int = key(0, "steps that update only the critic", least=0)
     val_freq: int = key(
         -1, "validate every so many steps and after the last; -1 = only where val_before_train did", least=1, also=(-1,)

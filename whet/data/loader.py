@@ -34,18 +34,19 @@ class PromptLoader:
             batch_size = rows
         if batch_size < 1:
             raise UserError(f"A batch needs at least one row; the batch size is {batch_size}.")
-        if drop_last and rows < batch_size:
-            raise UserError(
-                f"data.rollout_batch_size={batch_size} is more than the {rows} rows of the training data: "
-                f"set it to {rows} or less."
-            )
         self._dataset = dataset
+        if drop_last:
+            self.check_size(batch_size)
         self._batch_size = batch_size
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
         self._position = 0
         self._enter(epoch=0)
+
+    def __len__(self) -> int:
+        """Rows of the data."""
+        return len(self._dataset)
 
     @property
     def epoch(self) -> int:
@@ -59,13 +60,35 @@ class PromptLoader:
         return full if self._drop_last or rest == 0 else full + 1
 
     def next_batch(self) -> list[Prompt]:
-        """The next rows in order; when the epoch has too few left, the first of the next one."""
+        """The next prompts in order; when the epoch has too few left, the first of the next one."""
+        return [self._dataset[index] for index in self.next_rows()]
+
+    def next_rows(self) -> list[int]:
+        """As `next_batch`, by the rows' indices: `prompt` reads them, at any time again."""
         needed = self._batch_size if self._drop_last else 1
         if len(self._order) - self._position < needed:
             self._enter(self._epoch + 1)
         indices = self._order[self._position : self._position + self._batch_size]
         self._position += len(indices)
-        return [self._dataset[index] for index in indices]
+        return indices
+
+    def prompt(self, index: int) -> Prompt:
+        """The prompt of one row."""
+        return self._dataset[index]
+
+    def resize(self, batch_size: int) -> None:
+        """Go on from the same row in batches of another size."""
+        self.check_size(batch_size)
+        self._batch_size = batch_size
+
+    def check_size(self, batch_size: int) -> None:
+        """Refuse batches of more rows than there are."""
+        rows = len(self._dataset)
+        if rows < batch_size:
+            raise UserError(
+                f"data.rollout_batch_size={batch_size} is more than the {rows} rows of the training data: "
+                f"set it to {rows} or less."
+            )
 
     def __iter__(self) -> Iterator[list[Prompt]]:
         """One pass over all rows, the last batch as short as it comes; the training position stays where it is."""

@@ -18,7 +18,7 @@ from whet.types import Sample
 # (values, rows) of a micro-batch -> loss and metrics; rows index the mini-batch it was made for
 MicroValueLoss = Callable[[Tensor, list[int]], tuple[Tensor, dict[str, Tensor]]]
 # rows of the batch that form a mini-batch -> the loss of its micro-batches
-MakeValueLoss = Callable[[list[int]], MicroValueLoss]
+MakeValueLoss = Callable[[list[int]], MicroValueLoss | None]
 
 
 class Critic:
@@ -30,6 +30,11 @@ class Critic:
         make_trainable(model.backbone, config.model.enable_gradient_checkpointing)
         self._updates = Updates("critic", model, config, total_steps, budget)
         self.optimizer = self._updates.optimizer
+
+    def configure(self, config: CriticConfig, budget: Budget) -> None:
+        """Go on under another config, with the same weights and optimizer."""
+        self.config, self._budget = config, budget
+        self._updates.configure(config, budget)
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Tensor:
@@ -51,8 +56,10 @@ class Critic:
     ) -> dict[str, float]:
         """Train on all samples: `ppo_epochs` passes of one optimizer step per `mini_batch` samples."""
 
-        def begin(mini: list[int], fresh: bool) -> MicroStep:
+        def begin(mini: list[int], fresh: bool) -> MicroStep | None:
             loss_of = make_loss(mini)
+            if loss_of is None:
+                return None
             return lambda micro, rows: loss_of(self.model.response_values(micro, self.config.share_prefix), rows)
 
         return self._updates.run(samples, begin, step, mini_batch, progress)

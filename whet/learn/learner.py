@@ -12,16 +12,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
 from whet.learn.packing import pad
-from whet.learn.scoring import response_log_probs, score_all
+from whet.learn.reference import Reference
+from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable
 from whet.types import Sample
 
-# (log-probs, entropies, rows) of a micro-batch -> loss and metrics; rows index the mini-batch it was made for
-MicroLoss = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, dict[str, Tensor]]]
+# a micro-batch after its forward pass, and its rows of the mini-batch -> loss and metrics
+MicroLoss = Callable[[Scored, list[int]], tuple[Tensor, dict[str, Tensor]]]
 # rows of the batch that form a mini-batch, and a pass over it for its current log-probs (B, T) without gradient, which
-# only losses that look at the whole mini-batch ask for -> the loss of its micro-batches
-MakeLoss = Callable[[list[int], Callable[[], Tensor]], MicroLoss]
+# only losses that look at the whole mini-batch ask for -> the loss of its micro-batches, or None where nothing is left
+MakeLoss = Callable[[list[int], Callable[[], Tensor]], MicroLoss | None]
 
 
 class Learner:
@@ -41,9 +42,19 @@ class Learner:
         self._updates = Updates("actor", model, config, total_steps, budget)
         self.optimizer = self._updates.optimizer
 
+    def configure(self, config: ActorConfig, temperature: float, budget: Budget) -> None:
+        """Go on under another config, with the same weights and optimizer."""
+        self.config, self._temperature, self._budget = config, temperature, budget
+        self._updates.configure(config, budget)
+
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T) of the current weights, without gradient."""
         return score_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
+
+    def full_kl(self, samples: Sequence[Sample], reference: Reference) -> Tensor:
+        """Exact KL (B, T) of the current weights from the reference, without gradient."""
+        tokens = self._budget.tokens_experience
+        return score_all(self.model, samples, self._temperature, self.config, tokens, reference.full_kl)
 
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Σ_v π(v)² (B, T) of the current weights."""
@@ -56,19 +67,25 @@ class Learner:
         step: int,
         mini_batch: int,
         progress: Progress | None = None,
+        version: int | None = None,
     ) -> dict[str, float]:
-        """Train on all samples: `ppo_epochs` passes of one optimizer step per `mini_batch` samples."""
-        difference = _Difference()
+        """Train on all samples: `ppo_epochs` passes of one optimizer step per `mini_batch` samples.
 
-        def begin(mini: list[int], fresh: bool) -> MicroStep:
+        With `version`, samples of other versions are left out where the sampler's log-probs are compared with ours.
+        """
+        difference = _Difference(version)
+
+        def begin(mini: list[int], fresh: bool) -> MicroStep | None:
             loss_of = make_loss(mini, partial(self.log_probs, [samples[row] for row in mini]))
+            if loss_of is None:
+                return None
 
             def micro_step(micro: list[Sample], rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-                log_probs, entropy = response_log_probs(self.model, micro, self._temperature, self.config.share_prefix)
+                scored = score(self.model, micro, self._temperature, self.config.share_prefix)
                 # Before the first optimizer step the weights are those that sampled: what differs is numerics.
                 if fresh:
-                    difference.add(micro, log_probs.detach())
-                return loss_of(log_probs, entropy, rows)
+                    difference.add(micro, scored.log_probs_BT.detach())
+                return loss_of(scored, rows)
 
             return micro_step
 
@@ -89,19 +106,23 @@ class Learner:
 class _Difference:
     """|log π_learner − log π_sampler| over the tokens that the model wrote."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int | None) -> None:
+        self._version = version
         self._sum, self._max, self._tokens = 0.0, 0.0, 0
 
     def add(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
         sampled = pad([s.log_probs for s in samples]).to(log_probs_BT.device)
-        mask = pad([s.mask for s in samples]).to(log_probs_BT.device)
+        mask = pad([s.mask if self._version in (None, s.version) else [0] * len(s.mask) for s in samples])
+        mask = mask.to(log_probs_BT.device)
         gap = torch.where(mask.bool(), (log_probs_BT - sampled).abs(), 0.0)
         self._sum += float(gap.sum())
         self._max = max(self._max, float(gap.max()))
         self._tokens += int(mask.sum())
 
     def metrics(self) -> dict[str, float]:
+        if not self._tokens:
+            return {}
         return {
-            "rollout/log_prob_diff_mean": self._sum / max(self._tokens, 1),
+            "rollout/log_prob_diff_mean": self._sum / self._tokens,
             "rollout/log_prob_diff_max": self._max,
         }

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
-from whet.learn.scoring import score_all
+from whet.learn.full_kl import full_kl
+from whet.learn.scoring import Scored, response_hidden_states, score_all
+from whet.model.load import head_of
 from whet.types import Sample
 
 
 class Reference:
-    """Log-probs under the weights that training started from."""
+    """Log-probs under the weights that training started from, and the distance from them."""
 
     def __init__(self, model: PreTrainedModel, config: ActorConfig, temperature: float, max_tokens: int | None) -> None:
         self._model = model.requires_grad_(False)
+        self.configure(config, temperature, max_tokens)
+
+    def configure(self, config: ActorConfig, temperature: float, max_tokens: int | None) -> None:
+        """Go on under another config, with the same weights."""
         self._config, self._temperature, self._max_tokens = config, temperature, max_tokens
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
         return score_all(self._model, samples, self._temperature, self._config, self._max_tokens)
+
+    def full_kl(self, scored: Scored) -> Tensor:
+        """Exact KL (B, T) from this model of the policy that scored a micro-batch; it runs on the same packed row."""
+        with torch.no_grad():
+            ref_hidden_MH = response_hidden_states(self._model, scored.packed)
+        kl_M = full_kl(scored.hidden_MH, scored.head, ref_hidden_MH, head_of(self._model), self._temperature or 1.0)
+        return scored.packed.unpack(kl_M)

@@ -20,8 +20,8 @@ Progress = Callable[[int], None]
 # a micro-batch and its rows of the mini-batch -> its share of the mini-batch's loss and metrics
 MicroStep = Callable[[list[Sample], list[int]], tuple[Tensor, dict[str, Tensor]]]
 # rows of the batch that form a mini-batch, and whether no update came before it in this step -> what to do with its
-# micro-batches
-BeginMiniBatch = Callable[[list[int], bool], MicroStep]
+# micro-batches, or None where nothing is left to train on
+BeginMiniBatch = Callable[[list[int], bool], MicroStep | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class Updates:
         self._total_steps, self._budget = total_steps, budget
         self.optimizer = build_optimizer(model.parameters(), config.optim)
 
+    def configure(self, config: ActorConfig | CriticConfig, budget: Budget) -> None:
+        """Go on under another config of the same optimizer."""
+        self._config, self._budget = config, budget
+
     def run(
         self,
         samples: Sequence[Sample],
@@ -61,11 +65,15 @@ class Updates:
         for epoch in range(self._config.ppo_epochs):
             for i, mini in enumerate(minis):
                 micro_step = begin(mini, epoch == 0 and i == 0)
+                history[f"{self._name}/update_skipped"].append(float(micro_step is None))
+                if micro_step is None:
+                    continue  # even a gradient of 0 would move the weights: by decay, and by what came before
                 for name, value in self._mini_batch([samples[row] for row in mini], micro_step, progress).items():
                     history[f"{self._name}/{name}"].append(value)
         self._model.eval()
         metrics = {name: sum(values) / len(values) for name, values in history.items()}
-        metrics[f"{self._name}/grad_skipped"] = sum(history[f"{self._name}/grad_skipped"])
+        for skipped in (f"{self._name}/grad_skipped", f"{self._name}/update_skipped"):
+            metrics[skipped] = sum(history[skipped])
         metrics[f"{self._name}/lr"] = lr
         return metrics
 

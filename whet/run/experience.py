@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from whet.algos import LossInputs, Signals, find_advantage
+from whet.algos import LossInputs, Signals, find_advantage, kl_penalty
+from whet.algos.correction import correct
 from whet.algos.kl import penalise
+from whet.algos.resample import resample_rows
 from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema import Config
 from whet.learn.packing import pad
 from whet.types import Sample
 
@@ -29,6 +33,19 @@ class Experience:
     advantages_BT: Tensor
     returns_BT: Tensor
     values_BT: Tensor | None = None  # the critic's, where there is one
+    weights_BT: Tensor | None = None  # importance weights of the rollout correction
+    # what the rollout correction found: of the batch once, or of each mini-batch as it is trained on
+    correction_metrics: list[dict[str, float]] = field(default_factory=list)
+
+    def take(self, rows: list[int]) -> Experience:
+        """These rows of everything, in this order and as often as they are named."""
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        taken: dict[str, Any] = {name: value[rows] for name, value in known.items() if isinstance(value, Tensor)}
+        return replace(self, samples=[self.samples[row] for row in rows], **taken)
+
+    def sampled_entropy(self) -> float:
+        """Mean of −log π over written tokens, under the policy before the update."""
+        return float(-(self.old_log_probs_BT * self.mask_BT).sum() / self.mask_BT.sum().clamp(min=1))
 
     def loss_inputs(self, rows: list[int], log_probs_BT: Tensor) -> LossInputs:
         """These rows as a policy loss sees them, cut to the width of the log-probs and on their device."""
@@ -36,7 +53,14 @@ class Experience:
         old, advantages, mask = (
             values[rows, :T].to(device) for values in (self.old_log_probs_BT, self.advantages_BT, self.mask_BT)
         )
-        return LossInputs(log_probs_BT, old, advantages, mask)
+        weights = None if self.weights_BT is None else self.weights_BT[rows, :T].to(device)
+        return LossInputs(log_probs_BT, old, advantages, mask, weights)
+
+    def metrics(self) -> dict[str, float]:
+        """What is known of the batch once it was trained on: the mean over what the correction found."""
+        names = dict.fromkeys(name for found in self.correction_metrics for name in found)
+        columns = {name: [found[name] for found in self.correction_metrics if name in found] for name in names}
+        return {name: sum(values) / len(values) for name, values in columns.items()}
 
 
 def needs_reference(config: AlgorithmConfig) -> bool:
@@ -49,12 +73,31 @@ def sampler_log_probs(samples: Sequence[Sample]) -> Tensor:
     return pad([s.log_probs for s in samples])
 
 
+def for_fresh(samples: Sequence[Sample], version: int, values_BT: Tensor, otherwise: Tensor) -> Tensor:
+    """`values_BT` for samples that this version of the policy wrote, `otherwise` for those carried from a step before.
+
+    Old log-probs are those of the policy that wrote a sample. The learner's own pass gives them only for fresh samples.
+    """
+    fresh_B1 = torch.tensor([[sample.version == version] for sample in samples])
+    return torch.where(fresh_B1, values_BT, otherwise)
+
+
+def resampled(experience: Experience, config: Config, step: int) -> tuple[Experience, dict[str, float]]:
+    """The experience with its rows drawn anew where `algorithm.use_pf_ppo` says so, tokens and advantages together."""
+    if not config.algorithm.use_pf_ppo:
+        return experience, {}
+    scores_B = torch.tensor([sample.reward for sample in experience.samples])
+    rows = resample_rows(scores_B, config.algorithm.pf_ppo, config.worker.rollout.seed, step)
+    return experience.take(rows), {"batch/resampled_distinct": len(set(rows)) / len(rows)}
+
+
 def make_experience(
     samples: Sequence[Sample],
     old_log_probs_BT: Tensor,
     ref_log_probs_BT: Tensor | None,
     config: AlgorithmConfig,
     computed: dict[str, Tensor] | None = None,
+    kl_coef: float | None = None,
 ) -> tuple[Experience, dict[str, float]]:
     """Place rewards on tokens, take off the KL penalty where it belongs to the reward, and compare within groups."""
     mask_BT = pad([s.mask for s in samples])
@@ -63,11 +106,18 @@ def make_experience(
         if sample.ids:
             rewards_BT[row, len(sample.ids) - 1] = sample.reward
     metrics: dict[str, float] = {}
+    computed = dict(computed or {})
+    kl_BT = computed.pop("full_kl", None)
     if ref_log_probs_BT is not None and not config.use_kl_loss:
-        rewards_BT, kl = penalise(
-            rewards_BT, old_log_probs_BT, ref_log_probs_BT, mask_BT, config.kl_penalty, config.kl_coef
-        )
-        metrics = {"actor/reward_kl": float(kl), "actor/kl_coef": config.kl_coef}
+        kl_BT = kl_penalty(old_log_probs_BT, ref_log_probs_BT, config.kl_penalty)
+    if kl_BT is not None:
+        rewards_BT, kl = penalise(rewards_BT, kl_BT, mask_BT, config.kl_coef if kl_coef is None else kl_coef)
+        metrics = {"actor/reward_kl": float(kl)}
+    weights_BT, found = None, list[dict[str, float]]()
+    correction = config.rollout_correction
+    if correction.active and not correction.bypass_mode:
+        corrected = correct(old_log_probs_BT, sampler_log_probs(samples), mask_BT, correction, config.match)
+        mask_BT, weights_BT, found = corrected.mask_BT, corrected.weights_BT, [corrected.metrics]
     signals = Signals(
         mask_BT=mask_BT,
         rewards_BT=rewards_BT,
@@ -75,13 +125,22 @@ def make_experience(
         old_log_probs_BT=old_log_probs_BT,
         scores=_scores(samples),
         ref_log_probs_BT=ref_log_probs_BT,
-        **{_FIELDS[name]: values for name, values in (computed or {}).items()},
+        weights_BT=weights_BT,
+        **{_FIELDS[name]: values for name, values in computed.items()},
     )
     advantages_BT, returns_BT = find_advantage(config.adv_estimator)(signals, config)
     for sample, row, length in zip(samples, advantages_BT, mask_BT.sum(dim=1)):
         sample.advantage = float(row.sum() / length.clamp(min=1))
     experience = Experience(
-        samples, mask_BT, old_log_probs_BT, ref_log_probs_BT, advantages_BT, returns_BT, signals.values_BT
+        samples,
+        mask_BT,
+        old_log_probs_BT,
+        ref_log_probs_BT,
+        advantages_BT,
+        returns_BT,
+        signals.values_BT,
+        weights_BT,
+        found,
     )
     return experience, metrics
 

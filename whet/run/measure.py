@@ -30,11 +30,11 @@ class StepClock:
             yield advance
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
-    def metrics(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Timings and throughput; tokens are prompt and response tokens of every sample."""
+    def metrics(self, samples: Sequence[Sample], drawn: Sequence[Sample]) -> dict[str, float]:
+        """Timings and throughput; tokens are prompt and response tokens of the step's samples, drawn now or before."""
         step = time.perf_counter() - self._start
-        written = sum(len(s.ids) for s in samples)
-        tokens = written + sum(len(s.prompt.ids) for s in samples)
+        written = sum(len(s.ids) for s in drawn)
+        tokens = sum(len(s.ids) + len(s.prompt.ids) for s in samples)
         rollout = self.seconds.get("rollout", 0.0)
         return {
             **{f"timing_s/{name}": seconds for name, seconds in self.seconds.items()},
@@ -52,18 +52,40 @@ def max_rss_gb() -> float:
     return peak / 1e9 if sys.platform == "darwin" else peak * 1024 / 1e9
 
 
-def batch_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """Mean scores, lengths and advantages of a training batch."""
+def sampled_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean scores and lengths of everything that a step sampled."""
     responses = [len(s.ids) for s in samples]
     prompts = [len(s.prompt.ids) for s in samples]
-    advantages = [s.advantage for s in samples]
     return {
         **mean_scores(samples, "reward"),
         **_spread("response_length", responses),
         "response_length/clip_ratio": sum(s.finish == "length" for s in samples) / len(samples),
         **_spread("prompt_length", prompts),
-        **_spread("advantage", advantages),
     }
+
+
+def advantage_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """The advantages of a training batch."""
+    return _spread("advantage", [s.advantage for s in samples])
+
+
+def correctness(samples: Sequence[Sample]) -> Callable[[Sample], float]:
+    """Accuracy where the reward gives it, else verl's acc, else the score itself."""
+    names = {name for s in samples for name in s.scores}
+    name = next(n for n in ("accuracy", "acc", "overall") if n in names)
+    return lambda s: s.scores.get(name, 0.0)
+
+
+def is_solved(score: float) -> bool:
+    """Whether a score is that of a right answer."""
+    return score >= 1.0 - 1e-6
+
+
+def solved_groups(groups: Sequence[Sequence[Sample]]) -> tuple[int, int]:
+    """How many groups have only right answers, and how many have only answers without any score."""
+    score = correctness([sample for group in groups for sample in group])
+    scores = [[score(sample) for sample in group] for group in groups]
+    return sum(all(map(is_solved, each)) for each in scores), sum(max(each) <= 0.0 for each in scores)
 
 
 def mean_scores(samples: Sequence[Sample], prefix: str) -> dict[str, float]:

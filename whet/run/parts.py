@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -28,7 +29,11 @@ from whet.rollout.native import NativeEngine
 from whet.run.console import Console
 from whet.run.device import Placement, choose_placement
 from whet.run.manifest import Checkpoint
+from whet.run.stages import Stages
 from whet.types import Prompt
+
+if TYPE_CHECKING:
+    from whet.run.rooms import Rooms
 
 CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
 
@@ -87,10 +92,7 @@ def open_data(
         console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
         rows = rows or [dataset[i] for i in range(min(CHECKED_ROWS, len(dataset)))]
         if key == "train_files":
-            size = data.mini_rollout_batch_size or data.rollout_batch_size
-            if len(dataset) < data.rollout_batch_size:
-                size = data.rollout_batch_size  # the loader says what is wrong with it
-            loader = PromptLoader(dataset, size, data.shuffle, data.seed)
+            loader = PromptLoader(dataset, draw_size(config, len(dataset)), data.shuffle, data.seed)
         else:
             val_loader = PromptLoader(dataset, data.val_batch_size, shuffle=False, seed=0, drop_last=False)
     return loader, val_loader, rows
@@ -102,19 +104,46 @@ def open_scorer(config: Config, console: Console, output: Path | None = None) ->
     return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
 
 
-def count_steps(config: Config, loader: PromptLoader | None) -> int:
-    """Training steps of the whole run."""
+def count_steps(config: Config, loader: PromptLoader | None, stages: Stages) -> int:
+    """Training steps of the whole run, once every stage has enough rows to draw from."""
     if loader is None:
         return 0
+    for each in stages.configs:
+        loader.check_size(draw_size(each, len(loader)))
+    if (planned := stages.total_steps()) is not None:
+        return planned
     if config.trainer.max_steps is not None:
         return config.trainer.max_steps
-    draws = draws_per_step(config)
-    return max(1, loader.steps_per_epoch // draws) * config.trainer.total_epochs
+    prompts = loader.steps_per_epoch * draw_size(config, len(loader))
+    per_step = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+    return max(1, prompts // per_step) * config.trainer.total_epochs
 
 
-def draws_per_step(config: Config) -> int:
-    """How many loader batches make up the prompts of one step."""
-    return config.data.rollout_batch_size // (config.data.mini_rollout_batch_size or config.data.rollout_batch_size)
+def draw_size(config: Config, rows: int) -> int:
+    """How many prompts a step draws at a time."""
+    data = config.data
+    if rows < data.rollout_batch_size or data.mini_rollout_batch_size is None:
+        return data.rollout_batch_size  # with too few rows, the loader says what is wrong with it
+    if rows < data.mini_rollout_batch_size:
+        raise UserError(
+            f"data.mini_rollout_batch_size={data.mini_rollout_batch_size} is more than the {rows} rows of the training "
+            f"data: set it to {rows} or less."
+        )
+    return data.mini_rollout_batch_size
+
+
+def configure(rooms: Rooms, config: Config) -> None:
+    """Go on under the config of another stage; nothing is loaded or lost by it."""
+    rooms.config = config
+    temperature, actor = config.worker.rollout.temperature, config.worker.actor
+    rooms.learner.configure(actor, temperature, budget(config))
+    if rooms.critic is not None:
+        rooms.critic.configure(config.worker.critic, budget(config, "critic"))
+    if rooms.reference is not None:
+        rooms.reference.configure(actor, temperature, budget(config).tokens_experience)
+    if rooms.loader is not None:
+        rooms.loader.resize(draw_size(config, len(rooms.loader)))
+    rooms.control.enter(config)
 
 
 def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:
@@ -204,8 +233,11 @@ def recompute_old_log_probs(config: Config) -> bool:
     the ratio is taken against them many times over, and another engine computes them differently: then they are made
     by the learner.
     """
-    actor = config.worker.actor
+    actor, correction = config.worker.actor, config.algorithm.rollout_correction
     if actor.recompute_old_log_probs is not None:
         return actor.recompute_old_log_probs
-    one_update = actor.ppo_epochs == 1 and actor.global_batch_size == config.data.rollout_batch_size
+    if correction.active:  # which compares the learner's with the sampler's, or takes the latter for old ones
+        return not correction.bypass_mode
+    most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+    one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
     return not (one_update and config.worker.rollout.name == "native")

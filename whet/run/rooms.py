@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.algos import find_advantage, find_policy_loss
 from whet.assets import resolve_model
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
@@ -19,17 +18,21 @@ from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
+from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
+from whet.run.control import Control
 from whet.run.device import choose_placement, choose_threads
 from whet.run.experience import needs_reference
+from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
 from whet.run.resume import check_disk, starting_point, take_position
+from whet.run.stages import Stages
 from whet.run.tracking import Tracker
 from whet.types import Prompt, Sample
 
@@ -53,15 +56,24 @@ class Rooms:
     learner: Learner
     critic: Critic | None  # only for estimators that need values
     reference: Reference | None
+    control: Control
+    stages: Stages
     total_steps: int
-    draws_per_step: int  # loader batches that make up the prompts of a step
-    mini_batch: int  # samples per optimizer step
-    recompute_old_log_probs: bool
 
-    def next_prompts(self) -> list[Prompt]:
-        """The prompts of the next step."""
-        assert self.loader is not None, "a run that only validates has no training prompts"
-        return [prompt for _ in range(self.draws_per_step) for prompt in self.loader.next_batch()]
+    @property
+    def mini_batch(self) -> int:
+        """Samples per optimizer step."""
+        return self.config.worker.actor.global_batch_size * self.config.worker.rollout.n
+
+    @property
+    def recompute_old_log_probs(self) -> bool:
+        """Whether old log-probs need a pass of their own."""
+        return parts.recompute_old_log_probs(self.config)
+
+    def enter_stage(self) -> None:
+        """Go on under the config of the current stage."""
+        parts.configure(self, self.stages.config)
+        self.stages.announce()
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
@@ -75,6 +87,12 @@ class Rooms:
             sample.text = text
         return samples
 
+    def score(self, samples: list[Sample], advance: Callable[[int], None] | None = None) -> dict[str, float]:
+        """Score samples to train on; returns how many rewards failed."""
+        counts = self.scorer.score(samples, advance)
+        penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)
+        return counts
+
     @property
     def trained(self) -> dict[str, Learner | Critic]:
         """What is trained and saved, by the name of its folder in a checkpoint."""
@@ -82,13 +100,12 @@ class Rooms:
 
     def position(self, step: int) -> dict[str, float]:
         """How far the run is, as metrics."""
-        return {"train/step": step, "train/epoch": self.loader.epoch if self.loader else 0}
+        return {"train/step": step, "train/epoch": self.loader.epoch if self.loader else 0} | self.stages.metrics()
 
 
 def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
-    find_advantage(config.algorithm.adv_estimator)
-    find_policy_loss(config.worker.actor.loss_type)
+    load_extensions(config)
     placement = choose_placement(config)
     chosen = config.worker.actor.model
     path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
@@ -96,10 +113,12 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
-    parts.check_lengths(config, model_config, tokenizer)
+    stages = Stages(config, console.note, console.warn)
+    for each in [config, *stages.configs]:
+        parts.check_lengths(each, model_config, tokenizer)
     critic_path = parts.critic_path(config, tokenizer, console)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console)
-    total_steps = console.total_steps = parts.count_steps(config, loader)
+    total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
     scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
@@ -134,10 +153,9 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         learner=parts.open_learner(config, model, total_steps),
         critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
         reference=parts.open_reference(config, path, placement) if needs_reference(config.algorithm) else None,
+        control=Control(config),
+        stages=stages,
         total_steps=total_steps,
-        draws_per_step=parts.draws_per_step(config),
-        mini_batch=config.worker.actor.global_batch_size * config.worker.rollout.n,
-        recompute_old_log_probs=parts.recompute_old_log_probs(config),
     )
 
 

@@ -1,4 +1,4 @@
-"""Signals that an estimator names in `needs`: each is computed here, and only for those that ask for it."""
+"""Signals that an estimator or the KL penalty needs: each is computed here, and only for those that ask for it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,27 @@ Provider = Callable[["Rooms", Sequence[Sample], StepClock], Tensor]
 
 
 def compute_signals(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> dict[str, Tensor]:
-    """What the configured estimator wants to know of scored samples before the update, by name."""
-    needs = needs_of(rooms.config.algorithm.adv_estimator)
+    """What the configured estimator and penalty want to know of scored samples before the update, by name."""
+    algorithm = rooms.config.algorithm
+    needs = list(needs_of(algorithm.adv_estimator))
+    if rooms.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
+        needs.append("full_kl")  # in the loss it is made in the update, with its gradient
     return {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+
+
+def reference_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:
+    """(B, T) under the frozen reference; None without one, and where KL is not estimated from log-probs."""
+    if rooms.reference is None or rooms.config.algorithm.kl_penalty == "full":
+        return None
+    with clock.stage("ref_log_probs"):
+        return rooms.reference.log_probs(samples)
+
+
+def _full_kl(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """(B, T): exact KL over the vocabulary from the reference."""
+    assert rooms.reference is not None, "only asked for where there is one"
+    with clock.stage("full_kl"):
+        return rooms.learner.full_kl(samples, rooms.reference)
 
 
 def _values(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
@@ -50,13 +68,14 @@ def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Ten
     )
     with clock.stage("baseline", len(prompts)) as advance:
         greedy = rooms.generate(prompts, params, range(len(prompts)), advance)
-        rooms.scorer.score(greedy)
+        rooms.score(greedy)
     scores = {id(sample.prompt): sample.reward for sample in greedy}
     return torch.tensor([scores[id(sample.prompt)] for sample in samples])
 
 
-# The names that `needs` may hold; experience.py knows the field of Signals that each fills.
+# The names that `needs` may hold (experience.py knows their fields of Signals) and `full_kl`, which the rewards take.
 _PROVIDERS: dict[str, Provider] = {
+    "full_kl": _full_kl,
     "values": _values,
     "sum_pi_squared": _sum_pi_squared,
     "baselines": _baselines,

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from whet.run import parts
+from whet.run.groups import Group, load_groups, save_groups
+
 if TYPE_CHECKING:
     from whet.run.rooms import Rooms
 
@@ -20,8 +23,18 @@ class TrainerState:
 
     step: int = 0
     samples_drawn: int = 0  # names samples for their random numbers
+    carried: list[Group] = field(default_factory=list)  # scored, and not trained on yet
+    empty_steps: int = 0  # the latest steps in a row for which a filter left nothing
     before: dict[str, float] = field(default_factory=dict)  # the first validation
     latest: dict[str, float] = field(default_factory=dict)  # the last one
+
+    def begin_stage(self, rooms: Rooms) -> None:
+        """Go on to the next stage; groups sampled under the last one's settings are left behind."""
+        self.carried = []
+        if rooms.stages.is_over:
+            rooms.total_steps = self.step
+        else:
+            rooms.enter_stage()
 
     def note_validation(self, metrics: dict[str, float]) -> None:
         """Remember the first and the last validation for the closing lines and for the best checkpoint."""
@@ -35,8 +48,12 @@ class TrainerState:
             "samples_drawn": self.samples_drawn,
             "before": self.before,
             "latest": self.latest,
+            "version": rooms.engine.version,
+            "empty_steps": self.empty_steps,
             "loader": rooms.loader.state_dict() if rooms.loader else None,
-            "config": rooms.config.to_dict(),
+            "control": rooms.control.state_dict(),
+            "stages": rooms.stages.state_dict(),
+            "config": rooms.stages.base.to_dict(),
         }
         if self.latest.get("step") == self.step:  # only what was validated at this very step can be called best
             score = self.latest.get("val/accuracy", self.latest["val/reward"])
@@ -44,6 +61,8 @@ class TrainerState:
         with rooms.console.stage("save"), rooms.checkpoints.writing(self.step, meta) as folder:
             for name, part in rooms.trained.items():
                 part.save(folder / name, rooms.tokenizer, rooms.config.trainer.save_model_only)
+            if self.carried:
+                save_groups(self.carried, folder / "carried.json")
             torch.save({"torch": torch.get_rng_state(), "python": random.getstate()}, folder / "rng.pt")
 
     def restore(self, rooms: Rooms) -> None:
@@ -54,7 +73,14 @@ class TrainerState:
         meta = checkpoint.meta
         self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
         self.before, self.latest = meta["before"], meta["latest"]
-        rooms.engine.version = max(0, self.step - rooms.config.trainer.critic_warmup)
+        rooms.engine.version, self.empty_steps = meta["version"], meta["empty_steps"]
+        rooms.stages.load_state_dict(meta["stages"])
+        if rooms.stages.is_over:
+            rooms.total_steps = self.step
+        parts.configure(rooms, rooms.stages.config)
+        rooms.control.load_state_dict(meta["control"])
+        if rooms.loader is not None and (checkpoint.path / "carried.json").exists():
+            self.carried = load_groups(checkpoint.path / "carried.json", rooms.loader)
         self._restore_optimizers(rooms, checkpoint.path)
         rng = torch.load(checkpoint.path / "rng.pt", weights_only=True)
         torch.set_rng_state(rng["torch"])

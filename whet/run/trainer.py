@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from whet.config import val_rollout
+from whet.config import Config, val_rollout
 from whet.rollout.engine import SamplingParams
-from whet.run.experience import make_experience, sampler_log_probs
-from whet.run.measure import StepClock, batch_metrics
+from whet.run.batch import BatchMaker
+from whet.run.correction import warn_of_skips
+from whet.run.experience import for_fresh, make_experience, resampled, sampler_log_probs
+from whet.run.measure import StepClock, advantage_metrics
 from whet.run.objective import objective
 from whet.run.rooms import Rooms
-from whet.run.signals import compute_signals
+from whet.run.signals import compute_signals, reference_log_probs
 from whet.run.state import TrainerState
-from whet.run.validation import sampling_params, summarise, validation_params
+from whet.run.validation import summarise, validation_params
 from whet.run.values import update_critic
 from whet.types import Prompt, Sample
 
@@ -26,27 +28,32 @@ class Trainer:
     """Runs a config's rooms until the last step, an interrupt, or an error."""
 
     def __init__(self, rooms: Rooms) -> None:
-        self.rooms, self.config = rooms, rooms.config
-        self.state = TrainerState()
+        self.rooms, self.state = rooms, TrainerState()
+        self.batches = BatchMaker(rooms, self.state)
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet
-        max_tokens = self.config.data.max_response_length
-        self._train_params = sampling_params(self.config.worker.rollout, max_tokens)
-        self._val_params = validation_params(val_rollout(self.config), max_tokens)
+
+    @property
+    def config(self) -> Config:
+        """The config of the current stage."""
+        return self.rooms.config
 
     def fit(self) -> None:
         """Train from wherever the run stands to its last step."""
         rooms, state, config = self.rooms, self.state, self.config.trainer
         state.restore(rooms)
+        rooms.enter_stage()
         started = time.perf_counter()
         if config.val_only or (config.val_before_train and state.step == 0):
             self.report(self.validate())
         while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
             state.step += 1
             metrics = self.train_step()
-            last = state.step == rooms.total_steps
-            if self.validation_is_due(last):
+            if self.validation_is_due(state.step == rooms.total_steps):
                 metrics |= self.validate()
             self.report(metrics)
+            if rooms.stages.observe(metrics):
+                state.begin_stage(rooms)
+            last = state.step == rooms.total_steps
             if last or rooms.interrupt.asked or (config.save_freq > 0 and state.step % config.save_freq == 0):
                 state.save(rooms)
         state.say_goodbye(rooms, time.perf_counter() - started)
@@ -62,34 +69,41 @@ class Trainer:
         """One round through the rooms; returns its metrics."""
         rooms, state = self.rooms, self.state
         clock = StepClock(rooms.console)
-        samples = self.rollout(clock, rooms.next_prompts(), self._train_params, first_id=state.samples_drawn)
-        state.samples_drawn += len(samples)
-        with clock.stage("reward", len(samples)) as advance:
-            metrics = rooms.scorer.score(samples, advance)
+        batch = self.batches.make(clock)
+        metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
+        shown = batch.samples + batch.dropped
+        rooms.tracker.samples(state.step, "train", shown)
+        return metrics | clock.metrics(shown, batch.drawn) | rooms.position(state.step)
+
+    def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
+        """Update the policy on scored samples; returns what happened as metrics."""
+        rooms, state = self.rooms, self.state
         old = sampler_log_probs(samples)
         if rooms.recompute_old_log_probs:
             with clock.stage("old_log_probs"):
-                old = rooms.learner.log_probs(samples)
-        ref = None
-        if rooms.reference is not None:
-            with clock.stage("ref_log_probs"):
-                ref = rooms.reference.log_probs(samples)
+                old = for_fresh(samples, rooms.engine.version, rooms.learner.log_probs(samples), otherwise=old)
+        ref = reference_log_probs(rooms, samples, clock)
         computed = compute_signals(rooms, samples, clock)
-        experience, kl_metrics = make_experience(samples, old, ref, self.config.algorithm, computed)
-        metrics |= update_critic(rooms, experience, state.step, clock)
+        experience, metrics = make_experience(samples, old, ref, self.config.algorithm, computed, rooms.control.kl)
+        experience, drawn_anew = resampled(experience, self.config, state.step)
+        metrics |= drawn_anew | update_critic(rooms, experience, state.step, clock)
+        weights = rooms.control.coefficients(experience)
         if state.step > self.config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * self.config.worker.actor.ppo_epochs) as advance:
-                loss = objective(experience, self.config)
-                metrics |= rooms.learner.update(samples, loss, state.step, rooms.mini_batch, advance)
+                loss = objective(experience, self.config, weights, rooms.reference)
+                chosen, version = experience.samples, rooms.engine.version
+                metrics |= rooms.learner.update(chosen, loss, state.step, rooms.mini_batch, advance, version)
+            warn_of_skips(metrics, state.step, rooms.console.warn)
             rooms.engine.version += 1
-        rooms.tracker.samples(state.step, "train", samples)
-        return metrics | kl_metrics | batch_metrics(samples) | clock.metrics(samples) | rooms.position(state.step)
+        metrics |= experience.metrics() | rooms.control.observe(experience, weights, metrics)
+        return metrics | advantage_metrics(samples)
 
     def validate(self) -> dict[str, float]:
         """Sample and score the validation prompts; {} when there are none."""
-        rooms, params, state = self.rooms, self._val_params, self.state
+        rooms, state = self.rooms, self.state
         if rooms.val_loader is None:
             return {}
+        params = validation_params(val_rollout(self.config), self.config.data.max_response_length)
         clock = StepClock(rooms.console)
         samples: list[Sample] = []
         with clock.stage("validate"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
 
 from whet.config.rollout import RolloutConfig
 from whet.rollout.engine import SamplingParams
-from whet.run.measure import mean_scores
+from whet.run.measure import correctness, is_solved, mean_scores
 from whet.types import Sample
 
 # Validation draws from a stream of its own, the same at every validation, so that two of them compare.
@@ -45,28 +45,17 @@ def summarise(samples: Sequence[Sample], n: int) -> dict[str, float]:
     if failed:
         metrics["val/failed"] = failed
     if n > 1:
-        score = _correctness(samples)
+        score = correctness(samples)
         groups = [[score(s) for s in samples[i : i + n]] for i in range(0, len(samples), n)]
         metrics[f"val/avg@{n}"] = sum(sum(g) / n for g in groups) / len(groups)
         for k in _powers_up_to(n):
-            metrics[f"val/pass@{k}"] = sum(pass_at_k(n, _solved(g), k) for g in groups) / len(groups)
+            metrics[f"val/pass@{k}"] = sum(pass_at_k(n, sum(map(is_solved, g)), k) for g in groups) / len(groups)
     return metrics
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Chance that k of n samples, drawn without replacement, hold a correct one (Chen et al., 2021)."""
     return 1.0 - comb(n - correct, k) / comb(n, k)
-
-
-def _correctness(samples: Sequence[Sample]) -> Callable[[Sample], float]:
-    """Accuracy where the reward gives it, else verl's acc, else the score itself."""
-    names = {name for s in samples for name in s.scores}
-    name = next(n for n in ("accuracy", "acc", "overall") if n in names)
-    return lambda s: s.scores.get(name, 0.0)
-
-
-def _solved(scores: Sequence[float]) -> int:
-    return sum(score >= 1.0 - 1e-6 for score in scores)
 
 
 def _powers_up_to(n: int) -> list[int]:

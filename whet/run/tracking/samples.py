@@ -37,6 +37,7 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         "version": (pa.int64(), [sample.version for sample in samples]),
         "reward": (pa.float64(), [sample.scores.get("overall") for sample in samples]),
         "failure": (pa.string(), [sample.failure and clean(sample.failure) for sample in samples]),
+        "dropped": (pa.bool_(), [sample.dropped for sample in samples]),
         "advantage": (pa.float64(), [sample.advantage for sample in samples]),
     }
     for name in sorted({name for sample in samples for name in sample.scores} - {"overall"}):
