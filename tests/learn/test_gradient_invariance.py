@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from whet.config import Config
 from whet.learn.packing import micro_batches, pad
-from whet.learn.scoring import response_log_probs, score_all
+from whet.learn.scoring import score, score_all
 from whet.run.experience import Experience, make_experience, sampler_log_probs
 from whet.run.objective import objective
 from whet.types import Prompt, Sample
@@ -46,8 +46,7 @@ def _ours(
     model.zero_grad(set_to_none=True)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, size):
-        log_probs, entropy = response_log_probs(model, [samples[i] for i in rows], TEMPERATURE, share)
-        loss, _ = loss_of(log_probs, entropy, rows)
+        loss, _ = loss_of(score(model, [samples[i] for i in rows], TEMPERATURE, share), rows)
         loss.backward()
         total += float(loss.detach())
     return total, [p.grad.clone() for p in model.parameters()]
@@ -131,7 +130,8 @@ def test_log_probs_and_entropies_of_each_sample() -> None:
     samples = batch(seed=2)
     model, plain = tiny_llama("whet", torch.float64), tiny_llama("sdpa", torch.float64)
     with torch.no_grad():
-        log_probs, entropy = response_log_probs(model, samples, TEMPERATURE, True)
+        scored = score(model, samples, TEMPERATURE, True)
+        log_probs, entropy = scored.log_probs_BT, scored.entropy_BT
         for i, s in enumerate(samples):
             logits = plain(torch.tensor([s.prompt.ids + s.ids])).logits[0, len(s.prompt.ids) - 1 : -1] / TEMPERATURE
             log_p = torch.log_softmax(logits, -1)
@@ -145,6 +145,7 @@ def test_log_probs_and_entropies_of_each_sample() -> None:
 def test_metrics_add_up_over_micro_batches() -> None:
     samples, config = batch(seed=5), _config("seq")
     model = tiny_llama("whet", torch.float64)
+
     def current_log_probs() -> Tensor:
         return score_all(model, samples, TEMPERATURE, config.worker.actor, tokens)
 
@@ -153,8 +154,8 @@ def test_metrics_add_up_over_micro_batches() -> None:
     for tokens in (10_000, 25):
         sums: dict[str, float] = {}
         for rows in micro_batches(samples, True, tokens, 0):
-            log_probs, entropy = response_log_probs(model, [samples[i] for i in rows], TEMPERATURE, True)
-            for name, value in loss_of(log_probs, entropy, rows)[1].items():
+            scored = score(model, [samples[i] for i in rows], TEMPERATURE, True)
+            for name, value in loss_of(scored, rows)[1].items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         totals.append(sums)
     assert totals[0] == pytest.approx(totals[1], rel=1e-5)
@@ -167,8 +168,8 @@ def test_mini_batches_have_a_normaliser_of_their_own() -> None:
     model = tiny_llama("whet", torch.float64)
     mini = [3, 4, 5]
     chosen = [replace(samples[i]) for i in mini]
-    log_probs, entropy = response_log_probs(model, chosen, TEMPERATURE, True)
-    loss, metrics = make_loss(mini, log_probs.detach)(log_probs, entropy, [0, 1, 2])
-    mask = pad([s.mask for s in chosen])
-    assert float(metrics["entropy"]) == pytest.approx(float((entropy.detach() * mask).sum() / mask.sum()), rel=1e-6)
+    scored = score(model, chosen, TEMPERATURE, True)
+    loss, metrics = make_loss(mini, scored.log_probs_BT.detach)(scored, [0, 1, 2])
+    entropy, mask = scored.entropy_BT.detach(), pad([s.mask for s in chosen])
+    assert float(metrics["entropy"]) == pytest.approx(float((entropy * mask).sum() / mask.sum()), rel=1e-6)
     assert torch.isfinite(loss)

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from whet.config.actor import ActorConfig
 from whet.learn.learner import Learner, MakeLoss, MicroLoss
 from whet.learn.reference import Reference
+from whet.learn.scoring import Scored
 from whet.learn.updates import Budget
 from whet.model.load import load_model
 from whet.types import Sample
@@ -33,8 +34,8 @@ def _likelihood(samples: list[Sample], scale: float = 1.0) -> MakeLoss:
     def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
         tokens = sum(len(samples[i].ids) for i in mini)
 
-        def loss_of(log_probs: Tensor, entropy: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            loss = -scale * log_probs.sum() / tokens
+        def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+            loss = -scale * scored.log_probs_BT.sum() / tokens
             return loss, {"nll": loss.detach()}
 
         return loss_of

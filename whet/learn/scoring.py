@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -10,32 +12,50 @@ from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
 from whet.learn.log_probs import token_log_probs
-from whet.learn.packing import micro_batches, pack
-from whet.model.load import head_of, hidden_states
+from whet.learn.packing import Packed, micro_batches, pack
+from whet.model.load import Head, head_of, hidden_states
 from whet.types import Sample
 
 
-def response_log_probs(
-    model: PreTrainedModel, samples: Sequence[Sample], temperature: float, share_prefix: bool
-) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies (B, T) of one packed micro-batch; 0 past the end of a response."""
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A packed micro-batch after its forward pass; values are (B, T), 0 past the end of a response."""
+
+    log_probs_BT: Tensor
+    entropy_BT: Tensor
+    packed: Packed
+    hidden_MH: Tensor  # what predicts each response token, for measures that not every loss wants
+    head: Head
+
+
+def score(model: PreTrainedModel, samples: Sequence[Sample], temperature: float, share_prefix: bool) -> Scored:
+    """Log-probs and entropies of one packed micro-batch."""
     packed = pack(samples, share_prefix, model.device)
-    hidden_NH = hidden_states(model, packed.ids_N, packed.positions_N, packed.attention)
+    hidden_MH = response_hidden_states(model, packed)
+    head = head_of(model)
     # Greedy sampling has no temperature to divide by; its log-probs are those of the plain distribution.
-    log_probs_M, entropy_M = token_log_probs(
-        hidden_NH[packed.rows_M], head_of(model), packed.targets_M, temperature or 1.0
-    )
-    return packed.unpack(log_probs_M), packed.unpack(entropy_M)
+    log_probs_M, entropy_M = token_log_probs(hidden_MH, head, packed.targets_M, temperature or 1.0)
+    return Scored(packed.unpack(log_probs_M), packed.unpack(entropy_M), packed, hidden_MH, head)
+
+
+def response_hidden_states(model: PreTrainedModel, packed: Packed) -> Tensor:
+    """(M, H): the hidden state that predicts each response token."""
+    return hidden_states(model, packed.ids_N, packed.positions_N, packed.attention)[packed.rows_M]
 
 
 @torch.no_grad()
 def score_all(
-    model: PreTrainedModel, samples: Sequence[Sample], temperature: float, config: ActorConfig, max_tokens: int | None
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    temperature: float,
+    config: ActorConfig,
+    max_tokens: int | None,
+    measure: Callable[[Scored], Tensor] = attrgetter("log_probs_BT"),
 ) -> Tensor:
-    """Log-probs (B, T) of all samples without gradient, in micro-batches of its own."""
+    """A measure of all samples (B, T), their log-probs unless told otherwise; no gradient, micro-batches of its own."""
     out = torch.zeros(len(samples), max(len(s.ids) for s in samples))
     size = config.micro_batch_size_per_device_for_experience
     for rows in micro_batches(samples, config.share_prefix, max_tokens, size):
-        log_probs, _ = response_log_probs(model, [samples[i] for i in rows], temperature, config.share_prefix)
-        out[rows, : log_probs.shape[1]] = log_probs.cpu()
+        values = measure(score(model, [samples[i] for i in rows], temperature, config.share_prefix))
+        out[rows, : values.shape[1]] = values.cpu()
     return out

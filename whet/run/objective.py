@@ -13,6 +13,9 @@ from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.config.schema import Config
 from whet.learn.learner import MakeLoss, MicroLoss
+from whet.learn.reference import Reference
+from whet.learn.scoring import Scored
+from whet.run.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
 from whet.run.experience import Experience
 
 
@@ -29,34 +32,46 @@ class Coefficients:
         return cls(config.algorithm.kl_coef, config.worker.actor.entropy_coeff)
 
 
-def objective(experience: Experience, config: Config, coefficients: Coefficients | None = None) -> MakeLoss:
+def objective(
+    experience: Experience,
+    config: Config,
+    coefficients: Coefficients | None = None,
+    reference: Reference | None = None,
+) -> MakeLoss:
     """For each mini-batch (rows of the experience), the loss of its micro-batches.
 
     Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)], every
-    term through the mini-batch's one normaliser. `coefficients` hold for one step; without them the config's do.
+    term through the mini-batch's one normaliser. `coefficients` hold for one step; without them the config's do. The
+    reference itself is looked at only where KL is exact (kl_penalty=full).
     """
     actor = config.worker.actor
-    policy_loss, prepare = find_policy_loss(actor.loss_type), preparation_of(actor.loss_type)
+    name = policy_loss_name(config)
+    policy_loss, prepare = find_policy_loss(name), preparation_of(name)
     weights = coefficients or Coefficients.of(config)
-    ref_BT = experience.ref_log_probs_BT if config.algorithm.use_kl_loss else None
+    kl_of = _kl_term(experience, config, reference)
 
-    def make_loss(mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss:
-        whole = count(experience.mask_BT[mini], horizon=config.data.max_response_length)
+    def make_loss(mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss | None:
+        batch = experience
+        if corrects_in_loss(config.algorithm):
+            batch = corrected_mini_batch(experience, mini, current_log_probs(), config.algorithm)
+        whole = count(batch.mask_BT[mini], horizon=config.data.max_response_length)
+        if not whole.tokens:
+            return None
         aggregate = Aggregator(actor.loss_avg_mode, whole, quirks(config.algorithm.match))
         prepared = {}
         if prepare is not None:
-            prepared = prepare(experience.loss_inputs(mini, current_log_probs()), actor)
+            prepared = prepare(batch.loss_inputs(mini, current_log_probs()), actor)
 
-        def loss_of(log_probs_BT: Tensor, entropy_BT: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+            log_probs_BT, entropy_BT = scored.log_probs_BT, scored.entropy_BT
             chosen, T = [mini[i] for i in rows], log_probs_BT.shape[1]
-            inputs = experience.loss_inputs(chosen, log_probs_BT)
+            inputs = batch.loss_inputs(chosen, log_probs_BT)
             inputs.prepared = {name: values[rows, :T].to(log_probs_BT.device) for name, values in prepared.items()}
             mask = inputs.mask_BT
             loss, metrics = policy_loss(inputs, actor, aggregate)
             metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask)}
-            if ref_BT is not None:
-                ref = torch.where(mask.bool(), ref_BT[chosen, :T].to(mask.device), 0.0)
-                kl = aggregate(kl_penalty(inputs.log_probs_BT, ref, config.algorithm.kl_penalty), mask)
+            if kl_of is not None:
+                kl = aggregate(kl_of(scored, chosen, mask), mask)
                 loss = loss + weights.kl * kl
                 metrics |= {"kl_loss": kl.detach()}
             if weights.entropy:
@@ -72,3 +87,23 @@ def objective(experience: Experience, config: Config, coefficients: Coefficients
         return loss_of
 
     return make_loss
+
+
+def _kl_term(
+    experience: Experience, config: Config, reference: Reference | None
+) -> Callable[[Scored, list[int], Tensor], Tensor] | None:
+    """(B, T) of KL to the reference for a micro-batch, its rows of the experience and its mask; None for no term."""
+    name, ref_BT = config.algorithm.kl_penalty, experience.ref_log_probs_BT
+    if not config.algorithm.use_kl_loss:
+        return None
+    if name == "full" and reference is not None:
+        return lambda scored, rows, mask: reference.full_kl(scored)
+    if ref_BT is None:
+        return None
+
+    def estimate(scored: Scored, rows: list[int], mask: Tensor) -> Tensor:
+        # Outside the mask both are 0: an inf there would make a nan of the gradient.
+        inside, ref = mask.bool(), ref_BT[rows, : mask.shape[1]].to(mask.device)
+        return kl_penalty(torch.where(inside, scored.log_probs_BT, 0.0), torch.where(inside, ref, 0.0), name)
+
+    return estimate
