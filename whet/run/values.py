@@ -35,8 +35,10 @@ def value_objective(experience: Experience, old_values_BT: Tensor, config: Confi
     """For each mini-batch (rows of the experience), the value loss of its micro-batches."""
     critic = config.worker.critic
 
-    def make_loss(mini: list[int]) -> MicroValueLoss:
+    def make_loss(mini: list[int]) -> MicroValueLoss | None:
         whole = count(experience.mask_BT[mini], horizon=config.data.max_response_length)
+        if not whole.tokens:
+            return None
         aggregate = Aggregator(critic.loss_avg_mode, whole, quirks(config.algorithm.match))
 
         def loss_of(values_BT: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
