@@ -23,6 +23,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "plain": ("trainer.log_token_log_probs=true", "trainer.logger=[console,file,tensorboard]"),
     "hf": ("worker.rollout.name=hf",),
     "rloo": ("algorithm.adv_estimator=rloo",),
+    "ppo": ("algorithm.adv_estimator=gae", "worker.critic.global_batch_size=4", "worker.critic.optim.lr=1e-3"),
     "draws": ("data.mini_rollout_batch_size=2",),
     "by samples": (
         "worker.actor.dynamic_batching=false",
@@ -32,6 +33,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "unshared": ("worker.actor.share_prefix=false", "worker.actor.model.enable_gradient_checkpointing=true"),
     "updates": ("worker.actor.global_batch_size=2", "worker.actor.ppo_epochs=2"),
     "seq": ("worker.actor.loss_avg_mode=seq", "algorithm.norm_adv_by_std=false"),
+    "corrected": ("algorithm.rollout_correction=decoupled_token_is",),
     "bf16": ("worker.actor.optim.strategy=adamw_bf16",),
     **{f"{name} in loss": (*KL, "algorithm.use_kl_loss=true", f"algorithm.kl_penalty={name}") for name in KL_NAMES},
     **{f"{name} in reward": (*KL, f"algorithm.kl_penalty={name}") for name in KL_NAMES},
@@ -87,7 +89,7 @@ def test_variant_trains(run_of, name):
         assert line["actor/grad_skipped"] == 0
         assert line["reward/failed"] == 0
     timings = read_metrics(run_of(name) / "metrics.jsonl")[-1]
-    assert ("timing_s/old_log_probs" in timings) == (name in ("hf", "updates"))
+    assert ("timing_s/old_log_probs" in timings) == (name in ("hf", "updates", "corrected"))
     assert ("timing_s/ref_log_probs" in timings) == (" in " in name)
 
 
@@ -154,7 +156,7 @@ def test_kl_alone_pulls_back_to_the_reference(tmp_path, few_rows, far_away, wher
 
 def test_metrics_are_those_of_the_documents(run_of):
     written = set()
-    for name in ("plain", "updates", "k3 in loss", "k1 in reward"):
+    for name in ("plain", "ppo", "updates", "k3 in loss", "k1 in reward"):
         for line in read_metrics(run_of(name) / "metrics.jsonl"):
             written |= line.keys() - {"step"}
     documented = documented_metrics()

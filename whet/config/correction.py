@@ -61,7 +61,7 @@ class RolloutCorrectionConfig:
         None, "weigh each token by its ratio, or by its response's; null = no weights", choices=("token", "sequence")
     )
     rollout_is_threshold: Bounds = key(
-        "2.0", "weights are cut at this; two numbers such as 0.5_5.0 set weights outside them to 0 (IcePop)"
+        Bounds("2.0"), "weights are cut at this; two numbers such as 0.5_5.0 set weights outside them to 0 (IcePop)"
     )
     rollout_is_batch_normalize: bool = key(False, "divide weights by their mean over the batch")
     rollout_rs: str | None = key(
@@ -135,7 +135,7 @@ def rejection_rules(config: RolloutCorrectionConfig) -> list[Rule]:
         )
     if len(texts) == 1:
         texts *= len(names)
-    rules = {}
+    rules: dict[str, Rule] = {}
     for name, text in zip(names, texts):
         keep = _interval(threshold_key, text)
         if not keep.is_pair and name.endswith("k1") and keep.high < 1:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
+from whet.run.experience import for_fresh, sampler_log_probs
 from whet.run.measure import StepClock
 from whet.types import Sample
 
@@ -26,6 +27,22 @@ def compute_signals(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -
     if rooms.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
         needs.append("full_kl")  # in the loss it is made in the update, with its gradient
     return {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+
+
+def old_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """(B, T) of the policy that the update moves away from: the sampler's numbers, or the learner's own.
+
+    The learner's pass gives those of the policy that wrote a sample only where that is this step's. With a rollout
+    correction it stands for all: importance weights then lead from whoever wrote a sample to the learner.
+    """
+    sampled = sampler_log_probs(samples)
+    if not rooms.recompute_old_log_probs:
+        return sampled
+    with clock.stage("old_log_probs"):
+        own = rooms.learner.log_probs(samples)
+    if rooms.config.algorithm.rollout_correction.active:
+        return own
+    return for_fresh(samples, rooms.engine.version, own, otherwise=sampled)
 
 
 def reference_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:

@@ -60,9 +60,9 @@ def check(entry: Entry) -> Result:
     for path, theirs, ours in _pairs(recorded, computed, ""):
         if ours is _MISSING:
             return Result(entry.name, math.nan, f"NOT COVERED: {path}", passed=False)
-        error = _distance(theirs, ours)
-        if error > worst:
-            worst, where = error, path
+        distance = _distance(theirs, ours)
+        if distance > worst:
+            worst, where = distance, path
     if worst > TOLERANCE:
         return Result(entry.name, worst, f"DIFFERS{f' in {where}' if where else ''}", passed=False)
     return Result(entry.name, worst, "ok", passed=True)

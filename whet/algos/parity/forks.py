@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,12 @@ from whet.config.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
 ORIGINALS = tuple(name for name in MATCHES if name != "whet")
 INPUTS = ("adv_inputs", "loss_inputs", "reward_baselines", "values")
 # Settings that neither an entry's name nor its numbers hold.
-_GAE = {"gamma": 0.99, "lam": 0.95}
-_VPPO = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_dual": 3.0}
-_OR1 = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2}
+_GAE: dict[str, Any] = {"gamma": 0.99, "lam": 0.95}
+_VPPO: dict[str, Any] = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_dual": 3.0}
+_OR1: dict[str, Any] = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2}
 _CLIPRANGE = 0.5
-_ENTROPY = {"value": 0.0, "target": 0.2, "delta": 1e-4, "least": 0.0, "most": 0.005}
-_KL = {"value": 0.01, "target": 0.1, "horizon": 10000.0}
+_ENTROPY: dict[str, Any] = {"value": 0.0, "target": 0.2, "delta": 1e-4, "least": 0.0, "most": 0.005}
+_KL: dict[str, Any] = {"value": 0.01, "target": 0.1, "horizon": 10000.0}
 _KL_SAMPLES = 512
 
 
@@ -62,11 +62,11 @@ def _compute(name: str, inputs: Inputs, recorded: Any) -> Compute | None:
     estimator = re.fullmatch(rf"(\w+)(?:\.g({NUMBER}))?", what)
     if estimator is None or estimator[1] not in ADV_ESTIMATORS:
         return None
-    settings = {"gamma": float(estimator[2])} if estimator[2] else _GAE if estimator[1] == "gae" else {}
+    settings: dict[str, Any] = {"gamma": float(estimator[2])} if estimator[2] else _GAE if estimator[1] == "gae" else {}
     return partial(_advantage, original, estimator[1], settings, inputs)
 
 
-def _advantage(original: str, estimator: str, settings: dict[str, float], inputs: Inputs) -> Any:
+def _advantage(original: str, estimator: str, settings: dict[str, Any], inputs: Inputs) -> Any:
     mask_BT = inputs["mask"]
     unused_BT = torch.zeros_like(mask_BT)  # none of their estimators looks at log-probs
     signals = Signals(mask_BT, inputs["token_level_rewards"], inputs.groups("index"), unused_BT)
@@ -133,7 +133,7 @@ def _shaping(inputs: Inputs, recorded: dict[str, Any]) -> Any:
 
 
 _SETTINGS = frozenset({"kw", "loss_token_mask", "vpreds", "returns", "aug", "top_p", "beta_min"})
-_BY_NAME = {
+_BY_NAME: dict[str, Callable[[Inputs, Any], Any]] = {
     "or1.loss": _or1_loss,
     "value_loss": _value_loss,
     "or1.entctrl": _entropy_controller,

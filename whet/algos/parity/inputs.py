@@ -14,7 +14,6 @@ from whet.config.actor import ActorConfig
 from whet.config.algorithm import AlgorithmConfig
 from whet.errors import UserError
 
-
 # What an estimator may need: the field of Signals, and the input of a golden file.
 _NEEDED = {
     "values": ("values_BT", "values"),

@@ -22,6 +22,7 @@ from whet.algos.value_loss import value_loss
 from whet.config.actor import ActorConfig
 from whet.config.algorithm import ADV_ESTIMATORS, AlgorithmConfig
 from whet.config.correction import PRESETS, RULES, RolloutCorrectionConfig
+from whet.config.keys import Bounds
 
 NUMBER = r"\d*\.?\d+(?:e-?\d+)?"
 _ESTIMATORS = {
@@ -33,7 +34,10 @@ _ESTIMATORS = {
 # Settings that an entry's name does not hold.
 _ACTOR = ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.28, clip_ratio_dual=3.0, dro_beta=0.05)
 _BYPASS = RolloutCorrectionConfig(
-    rollout_is="token", rollout_is_threshold="1.2", rollout_rs="seq_mean_k1", rollout_rs_threshold="0.9_1.12"
+    rollout_is="token",
+    rollout_is_threshold=Bounds("1.2"),
+    rollout_rs="seq_mean_k1",
+    rollout_rs_threshold=Bounds("0.9_1.12"),
 )
 _BYPASS_LOSSES = {"ppo_clip": "vanilla", "reinforce": "gpg"}
 _VALIDATION = ("ppppqqqq", [1, 0, 0, 1, 0, 0, 0, 1], "xyyxzzwv")  # prompts, scores, answers
@@ -95,19 +99,19 @@ def _policy_loss(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | 
     if parsed is None or parsed[1] not in _LOSSES:
         return None
     loss, weight, settings, mode = parsed.groups()
-    config = _ACTOR
+    given: dict[str, Any] = {}
     for setting in settings.split(",") if settings else []:
         key, _, value = setting.partition("=")
         known = [each for each in (f"{loss}_{key}", key) if each in _ACTOR_KEYS]
         if not known or not re.fullmatch(NUMBER, value):
             return None
-        config = replace(config, **{known[0]: float(value)})
+        given[known[0]] = float(value)
 
     def compute() -> Any:
         batch = _loss_inputs(inputs)
         if weight is not None:
             batch.weights_BT = torch.full_like(batch.mask_BT, float(weight))
-        computed, metrics = loss_of(loss, batch, config, mode or "token-mean", "verl")
+        computed, metrics = loss_of(loss, batch, replace(_ACTOR, **given), mode or "token-mean", "verl")
         return computed | {"metrics": _their_metrics(metrics)}
 
     return compute
@@ -160,18 +164,18 @@ def _correction(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | N
     if name in PRESETS:
         config = RolloutCorrectionConfig(preset=name, **PRESETS[name])
     elif rule is not None and set(rule[1].split(",")) <= set(RULES):
-        config = RolloutCorrectionConfig(rollout_rs=rule[1], rollout_rs_threshold=rule[2])
+        config = RolloutCorrectionConfig(rollout_rs=rule[1], rollout_rs_threshold=Bounds(rule[2]))
     elif normalised is not None:
         level = "sequence" if normalised[1] == "seq" else "token"
         config = RolloutCorrectionConfig(
-            rollout_is=level, rollout_is_threshold=normalised[2], rollout_is_batch_normalize=True
+            rollout_is=level, rollout_is_threshold=Bounds(normalised[2]), rollout_is_batch_normalize=True
         )
     else:
         return None
 
     def compute() -> Any:
         ours = correct(inputs["old_log_prob"], inputs["rollout_log_prob"], inputs["mask"], config, "verl")
-        computed = {"weights": ours.weights_BT, "mask": ours.mask_BT, "metrics": ours.metrics}
+        computed: dict[str, Any] = {"weights": ours.weights_BT, "mask": ours.mask_BT, "metrics": ours.metrics}
         for theirs, metric in _CORRECTION_METRICS.items():
             if metric in ours.metrics:
                 computed[theirs] = ours.metrics[metric]
