@@ -37,7 +37,7 @@ def check_config(config: Config) -> None:
 
 
 def _problems(config: Config) -> list[str]:
-    problems = [*_values(config), *_open_choices(config), *refusals(config), *_required(config), *_names(config)]
+    problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
     problems += [*_validation(config), *_lengths(config)]
     if not config.trainer.val_only:
         problems += [
@@ -86,18 +86,9 @@ def _overrides(config: Config) -> dict[str, Any]:
 
 def _values(config: Config) -> Iterator[str]:
     for name, key in all_keys().items():
-        complaint = complaint_about(key, get(config, name))
+        complaint = complaint_about(key, get(config, name), extended=bool(config.algorithm.extensions))
         if complaint:
             yield f"{name}={show(get(config, name))}: {complaint}"
-
-
-def _open_choices(config: Config) -> Iterator[str]:
-    """Names that extensions may add to; with extensions, whoever looks the name up knows all of them."""
-    for name, key in all_keys().items():
-        value = get(config, name)
-        if key.open and not config.algorithm.extensions and value not in key.choices:
-            close = hint(value, key.choices) or "; functions of your own are named in algorithm.extensions"
-            yield f"{name}={show(value)}: {value} is not one of {', '.join(key.choices)}{close}"
 
 
 def _required(config: Config) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _overridden(config: Config, overrides: dict[str, Any]) -> Config:
         if not any(fnmatchcase(name, pattern) for pattern in CHANGEABLE):
             raise given.error(
                 "cannot change during a run; a stage may set lengths, batch sizes, sampling, filters, clipping, "
-                "coefficients and the learning rate (docs/stages.md lists them)"
+                "coefficients and the learning rate (docs/recipes.md lists them)"
             )
         if name in all_keys():
             above, _, leaf = name.rpartition(".")

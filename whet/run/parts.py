@@ -171,11 +171,16 @@ def critic_model(config: Config) -> ModelConfig:
     )
 
 
-def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
-    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
+def check_critic_of(config: Config) -> bool:
+    """Whether the estimator needs a critic, whose config is then in order."""
     needed = "values" in needs_of(config.algorithm.adv_estimator)
     check_critic(config, needed)
-    if not needed or config.trainer.val_only:
+    return needed
+
+
+def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
+    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
+    if not check_critic_of(config) or config.trainer.val_only:
         return None
     chosen = critic_model(config)
     path = resolve_model(local_name(config, chosen.model_path or ""), console.note)

@@ -70,6 +70,10 @@ class Rooms:
         """Whether old log-probs need a pass of their own."""
         return parts.recompute_old_log_probs(self.config)
 
+    def end_at(self, step: int) -> None:
+        """Make this the last step of the run."""
+        self.total_steps = self.console.total_steps = step
+
     def enter_stage(self) -> None:
         """Go on under the config of the current stage."""
         parts.configure(self, self.stages.config)
@@ -116,6 +120,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model_config, tokenizer)
+        parts.check_critic_of(each)
     critic_path = parts.critic_path(config, tokenizer, console)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
@@ -137,6 +142,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     choose_threads(placement, count_parameters(path))
     model = parts.load_weights(weights, config, placement)
     console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
+    uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
     return Rooms(
         config=config,
         console=console,
@@ -152,7 +158,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         engine=parts.open_engine(config, model, tokenizer, ends),
         learner=parts.open_learner(config, model, total_steps),
         critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
-        reference=parts.open_reference(config, path, placement) if needs_reference(config.algorithm) else None,
+        reference=parts.open_reference(config, path, placement) if uses_reference else None,
         control=Control(config),
         stages=stages,
         total_steps=total_steps,

@@ -16,6 +16,7 @@ class Stages:
         self._stages: list[Stage] = read_stages(config)
         self._say, self._warn = say, warn
         self._index, self._steps, self._streak = 0, 0, 0
+        self._why = ""  # the latest stage ended
 
     @property
     def config(self) -> Config:
@@ -52,12 +53,15 @@ class Stages:
             return False
         stage = self._stages[self._index]
         self._steps += 1
-        why = f"after {self._steps} steps" if self._steps == stage.steps else self._until(stage, metrics)
+        why = "after its last step" if self._steps == stage.steps else self._until(stage, metrics)
         if why is None:
             return False
-        self._index, self._steps, self._streak = self._index + 1, 0, 0
-        self._say(f"stage {self._index} of {len(self._stages)} ended {why}")
+        self._index, self._steps, self._streak, self._why = self._index + 1, 0, 0, why
         return True
+
+    def announce_end(self) -> None:
+        """Say which stage has ended, and why."""
+        self._say(f"stage {self._index} of {len(self._stages)} ended {self._why}")
 
     def announce(self) -> None:
         """Say what the current stage changes."""

@@ -31,9 +31,8 @@ class TrainerState:
     def begin_stage(self, rooms: Rooms) -> None:
         """Go on to the next stage; groups sampled under the last one's settings are left behind."""
         self.carried = []
-        if rooms.stages.is_over:
-            rooms.total_steps = self.step
-        else:
+        rooms.stages.announce_end()
+        if not rooms.stages.is_over:
             rooms.enter_stage()
 
     def note_validation(self, metrics: dict[str, float]) -> None:
@@ -76,7 +75,7 @@ class TrainerState:
         rooms.engine.version, self.empty_steps = meta["version"], meta["empty_steps"]
         rooms.stages.load_state_dict(meta["stages"])
         if rooms.stages.is_over:
-            rooms.total_steps = self.step
+            rooms.end_at(self.step)
         parts.configure(rooms, rooms.stages.config)
         rooms.control.load_state_dict(meta["control"])
         if rooms.loader is not None and (checkpoint.path / "carried.json").exists():

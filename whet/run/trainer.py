@@ -13,11 +13,11 @@ from whet.config import Config, val_rollout
 from whet.rollout.engine import SamplingParams
 from whet.run.batch import BatchMaker
 from whet.run.correction import warn_of_skips
-from whet.run.experience import for_fresh, make_experience, resampled, sampler_log_probs
+from whet.run.experience import make_experience, resampled
 from whet.run.measure import StepClock, advantage_metrics
 from whet.run.objective import objective
 from whet.run.rooms import Rooms
-from whet.run.signals import compute_signals, reference_log_probs
+from whet.run.signals import compute_signals, old_log_probs, reference_log_probs
 from whet.run.state import TrainerState
 from whet.run.validation import summarise, validation_params
 from whet.run.values import update_critic
@@ -48,20 +48,27 @@ class Trainer:
         while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
             state.step += 1
             metrics = self.train_step()
-            if self.validation_is_due(state.step == rooms.total_steps):
+            if self.validation_is_due():
+                metrics |= self.validate()
+            stage_ended = rooms.stages.observe(metrics)
+            if rooms.stages.is_over:
+                rooms.end_at(state.step)
+            if self.validation_is_due():
                 metrics |= self.validate()
             self.report(metrics)
-            if rooms.stages.observe(metrics):
+            if stage_ended:
                 state.begin_stage(rooms)
             last = state.step == rooms.total_steps
             if last or rooms.interrupt.asked or (config.save_freq > 0 and state.step % config.save_freq == 0):
                 state.save(rooms)
         state.say_goodbye(rooms, time.perf_counter() - started)
 
-    def validation_is_due(self, last: bool) -> bool:
-        """Every `val_freq` steps, and after the last step of a run that validates at all."""
+    def validation_is_due(self) -> bool:
+        """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step."""
         config = self.config.trainer
-        if last:
+        if self.state.latest.get("step") == self.state.step:
+            return False
+        if self.state.step == self.rooms.total_steps:
             return config.val_freq > 0 or config.val_before_train
         return config.val_freq > 0 and self.state.step % config.val_freq == 0
 
@@ -78,10 +85,7 @@ class Trainer:
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
         """Update the policy on scored samples; returns what happened as metrics."""
         rooms, state = self.rooms, self.state
-        old = sampler_log_probs(samples)
-        if rooms.recompute_old_log_probs:
-            with clock.stage("old_log_probs"):
-                old = for_fresh(samples, rooms.engine.version, rooms.learner.log_probs(samples), otherwise=old)
+        old = old_log_probs(rooms, samples, clock)
         ref = reference_log_probs(rooms, samples, clock)
         computed = compute_signals(rooms, samples, clock)
         experience, metrics = make_experience(samples, old, ref, self.config.algorithm, computed, rooms.control.kl)
