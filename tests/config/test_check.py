@@ -3,6 +3,7 @@
 import pytest
 
 from whet.config import check_config, load_config, val_rollout
+from whet.config.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS
 from whet.config.keys import get
 from whet.config.not_yet import NOT_YET
 from whet.config.schema import all_keys
@@ -51,11 +52,25 @@ def test_validation_alone_needs_no_training_data():
         check_config(load_config([argv[0], *REQUIRED[:2]]))
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
+@pytest.mark.parametrize("estimator", GROUP_ESTIMATORS)
 def test_group_estimators_need_two_samples(estimator):
     found = problems_of("worker.rollout.n=1", f"algorithm.adv_estimator={estimator}")
     assert len(found) == 1
     assert f"worker.rollout.n=1: adv_estimator={estimator} compares" in found[0]
+
+
+@pytest.mark.parametrize("estimator", sorted(set(ADV_ESTIMATORS) - set(GROUP_ESTIMATORS)))
+def test_other_estimators_do_with_one(estimator):
+    assert problems_of("worker.rollout.n=1", f"algorithm.adv_estimator={estimator}") == []
+
+
+def test_extensions_may_add_names():
+    extended = ["algorithm.extensions=[mine.py]", "algorithm.adv_estimator=mine", "worker.actor.loss_type=ours"]
+    assert problems_of(*extended) == []
+    config = load_config([*REQUIRED, *extended])
+    config.algorithm.extensions = []
+    with pytest.raises(UserError, match=r"adv_estimator=mine: mine is not one of grpo, (.|\n)*loss_type=ours: ours is"):
+        check_config(config)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +109,10 @@ def test_group_estimators_need_two_samples(estimator):
         (["worker.rollout.temperature=0"], "worker.rollout.temperature=0 makes all 4 samples of a prompt the same"),
         (["worker.rollout.top_k=1"], "worker.rollout.top_k=1 makes all 4 samples of a prompt the same"),
         (["algorithm.disable_kl=true", "algorithm.use_kl_loss=true"], "algorithm.disable_kl=true leaves no KL"),
+        (
+            ["algorithm.gdpo_reward_keys=[accuracy]", "algorithm.gdpo_reward_weights=[1, 0.5]"],
+            "algorithm.gdpo_reward_weights=[1.0, 0.5]: give one weight for each of algorithm.gdpo_reward_keys",
+        ),
         (["trainer.val_freq=5"], "data.val_files is not set, but trainer.val_freq=5 validates"),
         (
             ["worker.actor.optim.strategy=adamw_bf16", "worker.actor.fsdp.torch_dtype=fp32"],
@@ -156,7 +175,6 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.hybrid_engine=false", "true"),
         ("worker.rollout.name=vllm", "native or hf"),
         ("worker.rollout.tensor_parallel_size=2", "1"),
-        ("algorithm.adv_estimator=gae", "grpo or rloo"),
         ("algorithm.kl_type=adaptive", "fixed"),
         ("algorithm.kl_penalty=full", "kl or abs or mse or low_var_kl or k1 or k2 or k3"),
         ("algorithm.online_filtering=true", "false"),

@@ -57,10 +57,12 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 def _typed(merged: DictConfig, layers: list[Layer]) -> Config:
     config = Config()
+    extended = _given_for("algorithm.extensions", layers) is not None
     for name, key in all_keys().items():
         given = _given_for(name, layers)
         if given is not None:
-            _set(config, name, read_value(key, Given(given.name, _resolved(merged, name, given), given.place)))
+            resolved = Given(given.name, _resolved(merged, name, given), given.place)
+            _set(config, name, read_value(key, resolved, extended))
     return config
 
 

@@ -46,8 +46,11 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def read_value(key: Key, given: Given) -> Any:
-    """The given value in the key's type, within its choices and bounds; anything else is a `UserError`."""
+def read_value(key: Key, given: Given, extended: bool = False) -> Any:
+    """The given value in the key's type, within its choices and bounds; anything else is a `UserError`.
+
+    `extended` says that the user's own files may add to the choices of keys that are open.
+    """
     value = given.value
     if value is None:
         if key.optional:
@@ -58,19 +61,19 @@ def read_value(key: Key, given: Given) -> Any:
     read = READERS[key.kind](value)
     if read is UNREADABLE:
         raise given.error(f"expected {key.expected}{_advice(key, value)}")
-    complaint = complaint_about(key, read)
+    complaint = complaint_about(key, read, extended)
     if complaint:
         raise given.error(complaint)
     return read
 
 
-def complaint_about(key: Key, value: Any) -> str | None:
+def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
     """Why a value of the right type is not allowed, or None when it is."""
     if value is None:
         return None
     if key.kind == "str" and not value.strip() and key.default != "":
         return "is empty" + ("; write null for no value" if key.optional else "")
-    if key.choices and not key.open:
+    if key.choices and not (key.open and extended):
         for item in value if key.kind == "list" else [value]:
             if item not in key.choices:
                 return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"

@@ -16,7 +16,7 @@ KEY = "algorithm.extensions"
 
 
 def load_extensions(config: Config) -> None:
-    """Run the files, then see that the names that the config chose are there. Running a file twice does no harm."""
+    """Run the files, then see that the names that the config chose are there. Running a file again does no harm."""
     for spec in config.algorithm.extensions:
         _run(spec, resolve_path(config, spec).absolute())
     try:
