@@ -61,7 +61,7 @@ class RolloutCorrectionConfig:
         None, "weigh each token by its ratio, or by its response's; null = no weights", choices=("token", "sequence")
     )
     rollout_is_threshold: Bounds = key(
-        Bounds("2.0"), "weights are cut at this; two numbers such as 0.5_5.0 set weights outside them to 0 (IcePop)"
+        "2.0", "weights are cut at this; two numbers such as 0.5_5.0 set weights outside them to 0 (IcePop)"
     )
     rollout_is_batch_normalize: bool = key(False, "divide weights by their mean over the batch")
     rollout_rs: str | None = key(

@@ -11,17 +11,12 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 Number = int | float
 Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
-
-
-class Bounds(str):
-    """A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52."""
-
-    __slots__ = ()
-
+# A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52.
+Bounds = Annotated[str, "bounds"]
 
 KINDS: dict[Any, Kind] = {
     int: "int",
@@ -113,7 +108,7 @@ def section(help: str, presets: Mapping[str, dict[str, Any]] | None = None) -> d
 def key_of(name: str, declared: Field, hint: Any) -> Key:
     """The `Key` that a dataclass field declares."""
     parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
-    optional = isinstance(hint, types.UnionType)
+    optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
     make = declared.default_factory
     default = declared.default if make is MISSING else make()
     return Key(name, KINDS[parts[0] if optional else hint], optional, default, **declared.metadata)
@@ -121,7 +116,7 @@ def key_of(name: str, declared: Field, hint: Any) -> Key:
 
 def walk(cls: type, prefix: str = "") -> Iterator[tuple[str, Key | Field]]:
     """Every section (as its field) and every key below a dataclass, in the order they are written."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     for declared in fields(cls):
         name = f"{prefix}{declared.name}"
         if "section" in declared.metadata:

@@ -22,7 +22,6 @@ from whet.algos.value_loss import value_loss
 from whet.config.actor import ActorConfig
 from whet.config.algorithm import ADV_ESTIMATORS, AlgorithmConfig
 from whet.config.correction import PRESETS, RULES, RolloutCorrectionConfig
-from whet.config.keys import Bounds
 
 NUMBER = r"\d*\.?\d+(?:e-?\d+)?"
 _ESTIMATORS = {
@@ -35,9 +34,9 @@ _ESTIMATORS = {
 _ACTOR = ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.28, clip_ratio_dual=3.0, dro_beta=0.05)
 _BYPASS = RolloutCorrectionConfig(
     rollout_is="token",
-    rollout_is_threshold=Bounds("1.2"),
+    rollout_is_threshold="1.2",
     rollout_rs="seq_mean_k1",
-    rollout_rs_threshold=Bounds("0.9_1.12"),
+    rollout_rs_threshold="0.9_1.12",
 )
 _BYPASS_LOSSES = {"ppo_clip": "vanilla", "reinforce": "gpg"}
 _VALIDATION = ("ppppqqqq", [1, 0, 0, 1, 0, 0, 0, 1], "xyyxzzwv")  # prompts, scores, answers
@@ -164,11 +163,11 @@ def _correction(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | N
     if name in PRESETS:
         config = RolloutCorrectionConfig(preset=name, **PRESETS[name])
     elif rule is not None and set(rule[1].split(",")) <= set(RULES):
-        config = RolloutCorrectionConfig(rollout_rs=rule[1], rollout_rs_threshold=Bounds(rule[2]))
+        config = RolloutCorrectionConfig(rollout_rs=rule[1], rollout_rs_threshold=rule[2])
     elif normalised is not None:
         level = "sequence" if normalised[1] == "seq" else "token"
         config = RolloutCorrectionConfig(
-            rollout_is=level, rollout_is_threshold=Bounds(normalised[2]), rollout_is_batch_normalize=True
+            rollout_is=level, rollout_is_threshold=normalised[2], rollout_is_batch_normalize=True
         )
     else:
         return None
