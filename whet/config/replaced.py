@@ -45,7 +45,6 @@ REPLACED: dict[str, str] = {
     "actor_rollout_ref.rollout.free_cache_engine": "the native engine has no second copy of the weights to free",
     "actor_rollout_ref.rollout.load_format": "the native engine reads the learner's weights",
     "actor_rollout_ref.actor.clip_ratio": "set worker.actor.clip_ratio_low and worker.actor.clip_ratio_high",
-    "actor_rollout_ref.actor.entropy_coeff": "there is no entropy term in the loss in this version; leave it out",
     "actor_rollout_ref.actor.ppo_micro_batch_size": "set worker.actor.micro_batch_size_per_device_for_update",
     "actor_rollout_ref.actor.shuffle": "mini-batches are taken in the order of the prompts; see data.shuffle",
     "actor_rollout_ref.model.use_remove_padding": "samples are always packed; leave it out",
