@@ -17,7 +17,7 @@ from whet.run.tracking import read_metrics
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SHORT = ("trainer.max_steps=3", "trainer.val_freq=-1", "trainer.save_freq=-1")
-KL_NAMES = ("k1", "k2", "k3")
+KL_NAMES = ("k1", "k2", "k3", "k1+", "full")
 KL = ("algorithm.disable_kl=false", "algorithm.kl_coef=0.05")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "plain": ("trainer.log_token_log_probs=true", "trainer.logger=[console,file,tensorboard]"),
@@ -34,6 +34,11 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "updates": ("worker.actor.global_batch_size=2", "worker.actor.ppo_epochs=2"),
     "seq": ("worker.actor.loss_avg_mode=seq", "algorithm.norm_adv_by_std=false"),
     "corrected": ("algorithm.rollout_correction=decoupled_token_is",),
+    "entropy": (
+        "worker.actor.loss_type=kl_cov",
+        "worker.actor.entropy_coeff=0.001",
+        "worker.actor.use_entropy_penalty=true",
+    ),
     "bf16": ("worker.actor.optim.strategy=adamw_bf16",),
     **{f"{name} in loss": (*KL, "algorithm.use_kl_loss=true", f"algorithm.kl_penalty={name}") for name in KL_NAMES},
     **{f"{name} in reward": (*KL, f"algorithm.kl_penalty={name}") for name in KL_NAMES},
