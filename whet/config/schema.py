@@ -46,7 +46,9 @@ class Config:
         default_factory=TrainerConfig, metadata=section("how long, what to log, when to validate and save")
     )
     source: Path | None = field(default=None, compare=False)  # the file it was read from
-    folders: tuple[Path, ...] = field(default=(), compare=False)  # of that file and those it extends: for relative paths
+    folders: tuple[Path, ...] = field(
+        default=(), compare=False
+    )  # of that file and those it extends: for relative paths
 
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain dictionaries, lists and scalars."""
@@ -79,7 +81,7 @@ def _without_tuples(value: Any) -> Any:
         return {name: _without_tuples(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_tuples(item) for item in value]
-    return value
+    return str(value) if isinstance(value, str) else value  # not a kind of text of our own, which YAML does not know
 
 
 def _escaped(value: Any) -> Any:
