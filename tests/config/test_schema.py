@@ -85,6 +85,7 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
     numbers = st.floats(low, high, allow_nan=False, allow_infinity=False)
     names = st.from_regex(r"[a-z_]{1,6}", fullmatch=True)
     plain = st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | text
+    mapping = st.dictionaries(names, plain | st.lists(plain, max_size=2), max_size=3)
     strategy = {
         "int": st.integers(low, high),
         "float": numbers,
@@ -94,7 +95,8 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         "list": st.lists(st.sampled_from(key.choices) if key.choices else text, max_size=3),
         "numbers": st.lists(numbers, max_size=3),
         "pair": st.tuples(numbers, numbers),
-        "dict": st.dictionaries(names, plain | st.lists(plain, max_size=2), max_size=3),
+        "dict": mapping,
+        "table": st.lists(mapping, max_size=2),
     }[key.kind]
     return (st.none() | strategy) if key.optional else strategy
 

@@ -55,7 +55,7 @@ def _argument_value(name: str, text: str) -> Any:
         raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     # A scalar is taken as written: YAML would read 007 as 7 and `no` as false.
-    if key is None or key.kind in ("list", "table", "pair", "dict") or quoted:
+    if key is None or key.kind in ("list", "numbers", "table", "pair", "dict") or quoted:
         return _yaml_value(name, text)
     return None if text in NULL_WORDS else text
 
