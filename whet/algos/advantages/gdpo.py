@@ -25,9 +25,9 @@ def gdpo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     odd = quirks(config.match)
     groups = Groups(signals.groups_B, odd)
     rewards = _rewards(signals, config) or [total_rewards(signals)]
-    weights = config.gdpo_reward_weights or [1.0] * len(rewards)
-    silent_B = torch.stack([groups.silent(scores_B) for scores_B in rewards]).all(dim=0)
-    advantages_B = sum(w * normalised(s, groups, config.norm_adv_by_std) for w, s in zip(weights, rewards, strict=True))
+    silent_B = torch.stack([groups.silent(each) for each in rewards]).all(dim=0)
+    weights_K = torch.tensor(config.gdpo_reward_weights or [1.0] * len(rewards), dtype=torch.float64)
+    advantages_B = weights_K @ torch.stack([normalised(each, groups, config.norm_adv_by_std) for each in rewards])
     advantages_BT = masked(whiten(masked(advantages_B[:, None], signals.mask_BT), signals.mask_BT), signals.mask_BT)
     if not odd.equal_groups_not_zero:
         advantages_BT[silent_B] = 0.0
