@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from algos.golden import read
 
+from whet.algos import Signals, find_advantage
 from whet.algos.parity.__main__ import main, recompute
+from whet.config.algorithm import AlgorithmConfig
 
 FILES = ("verl_0.9.1.json", "forks.json")
 ROWS = 6
@@ -192,3 +195,16 @@ def test_inputs_of_different_shapes_are_refused(tmp_path, capsys):
     file.write_text(json.dumps(golden))
     assert main([str(file)]) == 2
     assert "not of one shape" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("score", "size"), [(0.7, 7), (0.9, 3), (0.1, 16), (0.5, 4)])
+@pytest.mark.parametrize("match", ["verl", "easyr1", "vppo", "or1"])
+def test_the_originals_round_the_mean_of_equal_scores(score, size, match):
+    rewards = torch.full((size, 1), score)
+    signals = Signals(torch.ones(size, 1), rewards, torch.zeros(size, dtype=torch.long), torch.zeros(size, 1))
+    scores = rewards.sum(dim=1)
+    expected = (scores - scores.mean()) / (scores.std() + 1e-6)
+    ours, _ = find_advantage("grpo")(signals, AlgorithmConfig(match=match))
+    torch.testing.assert_close(ours[:, 0], expected, atol=3e-6, rtol=0)
+    assert bool(expected.any()) == (score != 0.5)
+    assert not find_advantage("grpo")(signals, AlgorithmConfig())[0].any()

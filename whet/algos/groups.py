@@ -21,6 +21,7 @@ class Groups:
         _, self.index_B, sizes_G = groups_B.unique(return_inverse=True, return_counts=True)
         self.size_B = sizes_G[self.index_B]
         self.lone_B = (self.size_B == 1) & quirks.singleton_keeps_score  # rows that are left as they are
+        self._single_precision = quirks.means_in_single_precision
 
     def sum(self, values_B: Tensor) -> Tensor:
         """Each row's sum over its group."""
@@ -42,7 +43,13 @@ class Groups:
 
     def centred(self, values_B: Tensor) -> Tensor:
         """Each value less its group's mean; 0 where the group is silent."""
-        return self.against(self.sum(values_B) / self.size_B, values_B)
+        centred_B = self.against(self.sum(values_B) / self.size_B, values_B)
+        if self._single_precision:
+            for rows in self.rows():
+                if len(rows) > 1:
+                    rounded = values_B[rows].float()
+                    centred_B[rows] = (rounded - rounded.mean()).to(centred_B.dtype)
+        return centred_B
 
     def std(self, centred_B: Tensor) -> Tensor:
         """The standard deviation, with n − 1, of the group that was centred."""

@@ -18,6 +18,7 @@ class Quirks:
 
     # Advantages
     singleton_keeps_score: bool = False  # verl, or1: a prompt's only response has its raw score as advantage
+    means_in_single_precision: bool = False  # all: so equal scores differ from their mean, and GRPO divides by 1e-6
     values_outside_mask: bool = False  # verl, or1: GAE, ReMax and the returns of OTB are not masked
     equal_groups_not_zero: bool = False  # verl: whitening (GDPO, RF++ baseline) and the tail of OTB move equal scores
     rewards_outside_mask_are_lost: bool = False  # verl, easyr1, vppo, or1: to all but estimators of the total score
@@ -43,6 +44,7 @@ NONE = Quirks()
 _OF = {
     "whet": NONE,
     "verl": Quirks(
+        means_in_single_precision=True,
         singleton_keeps_score=True,
         values_outside_mask=True,
         equal_groups_not_zero=True,
@@ -55,12 +57,14 @@ _OF = {
         k1_bounds_inverse_ratio=True,
     ),
     "easyr1": Quirks(
+        means_in_single_precision=True,
         rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         whitened_outside_mask=True,
         gspo_dual_clip=True,
     ),
     "vppo": Quirks(
+        means_in_single_precision=True,
         rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         whitened_outside_mask=True,
@@ -68,6 +72,7 @@ _OF = {
         gspo_dual_clip=True,
     ),
     "or1": Quirks(
+        means_in_single_precision=True,
         singleton_keeps_score=True,
         values_outside_mask=True,
         rewards_outside_mask_are_lost=True,
