@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from algos.golden import read
+from algos.naive_verl import make_golden
 
 from whet.algos import Signals, find_advantage
 from whet.algos.parity.__main__ import main, recompute
@@ -208,3 +209,8 @@ def test_the_originals_round_the_mean_of_equal_scores(score, size, match):
     torch.testing.assert_close(ours[:, 0], expected, atol=3e-6, rtol=0)
     assert bool(expected.any()) == (score != 0.5)
     assert not find_advantage("grpo")(signals, AlgorithmConfig())[0].any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_with_other_numbers(seed, tmp_path):
+    assert report(make_golden(seed), tmp_path) == {}
