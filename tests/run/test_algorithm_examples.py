@@ -22,7 +22,7 @@ CUT = (  # sizes only: what makes the recipe what it is stays
     "trainer.val_freq=-1",
     "trainer.save_freq=-1",
 )
-ALSO = {"ppo": ("worker.critic.global_batch_size=4",), "dapo": ("data.mini_rollout_batch_size=2",)}
+ALSO = {"ppo": ("worker.critic.global_batch_size=2",), "dapo": ("data.mini_rollout_batch_size=2",)}
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
