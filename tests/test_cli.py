@@ -155,7 +155,6 @@ def test_mistakes_are_found_before_torch_is_imported():
         (["train", "worker.actor.optim.lr=inf"], "must be a finite number"),
         (["train", "worker.actor.optim.lr=-1"], "must be at least 0"),
         (["train", "algorithm.adv_estimator=gpro"], "did you mean grpo?"),
-        (["train", "algorithm.adv_estimator=gae"], "not in this version yet"),
         (["train", "worker.rollout.name=vllm"], "not in this version yet"),
         (["train", "trainer.logger=[consle]"], "did you mean console?"),
         (["train", "trainer.max_steps=0"], "must be at least 1"),
