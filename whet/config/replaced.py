@@ -67,6 +67,8 @@ REPLACED: dict[str, str] = {
     "data.truncation": "prompts are never cut; data.filter_overlong_prompts says whether long ones are left out",
     "data.return_raw_chat": "every column of a row is kept; leave it out",
     "data.return_raw_input_ids": "every column of a row is kept; leave it out",
+    "reward_model.overlong_buffer.log": "the penalty is always logged; leave it out",
+    "reward_model.reward_kwargs.overlong_buffer_cfg.log": "the penalty is always logged; leave it out",
     "reward_model": "reward models are not in this version yet; set worker.reward.reward_function=path.py:function",
     "trainer.resume_mode": "set trainer.find_last_checkpoint=true or false, or trainer.load_checkpoint_path",
     "trainer.resume_from_path": "set trainer.load_checkpoint_path",
