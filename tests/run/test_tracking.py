@@ -123,6 +123,7 @@ def test_samples_become_a_table(track, tmp_path):
         "reward": 1.0,
         "failure": None,
         "advantage": 0.5,
+        "dropped": False,
         "score/accuracy": 1.0,
     }
     assert rows[1]["answer"] == '{"x": [1]}'
