@@ -28,10 +28,11 @@ class PrefillAttention:
 class DecodeAttention:
     """Token i of the row belongs to slot i: its key and value join the cache, its query sees that slot."""
 
-    def __init__(self, cache: SlotCache, positions_B: Tensor) -> None:
+    def __init__(self, cache: SlotCache, positions_B: Tensor, length: int) -> None:
+        """`length` is how far into the slots any query looks: more than every position."""
         self._positions = positions_B
         self._slots = torch.arange(len(positions_B), device=positions_B.device)
-        self._length = int(positions_B.max()) + 1
+        self._length = length
         self._data = cache.data
         self._masks: dict[int | None, Tensor] = {}
 

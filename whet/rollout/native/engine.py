@@ -9,17 +9,16 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.rollout.engine import Progress, SamplingParams
-from whet.rollout.native.runner import ModelRunner
-from whet.rollout.native.sampler import sample
+from whet.rollout.native.graph import GraphRunner
+from whet.rollout.native.runner import Drawn, ModelRunner
 from whet.rollout.native.scheduler import Scheduler
 from whet.rollout.native.sequence import Request, Sequence
 from whet.rollout.native.stop import StopCheck
-from whet.rollout.uniforms import stream_keys, uniforms
+from whet.rollout.uniforms import stream_keys
 from whet.types import Prompt, Sample
 
 
@@ -39,7 +38,7 @@ class NativeEngine:
         max_num_batched_tokens: int = 8192,
     ) -> None:
         self.version = 0
-        self._runner = ModelRunner(model)
+        self._runner = GraphRunner(model, max_num_seqs) if model.device.type == "cuda" else ModelRunner(model)
         self._scheduler = Scheduler(max_num_seqs)
         self._stop = StopCheck(tokenizer, end_ids)
         self._prefill_tokens = max_num_batched_tokens
@@ -145,7 +144,8 @@ class NativeEngine:
         self._admit()
         if not scheduler.running:
             return bool(requests)
-        self._append(scheduler.running, self._runner.decode(scheduler.running))
+        for drawn in self._runner.decode(scheduler.running):
+            self._append(scheduler.running, drawn)
         self._remove_finished()
         return True
 
@@ -154,7 +154,7 @@ class NativeEngine:
         with self._stepping:
             self._join_and_leave()
             if not self._scheduler.running:
-                self._runner.cache.release()
+                self._runner.release()
 
     def _admit(self) -> None:
         """Put waiting sequences into free slots and draw their first token from the prompt's logits."""
@@ -169,16 +169,15 @@ class NativeEngine:
                 rows.append(prefilled.logits_V)
                 if sequence is sequence.request.sequences[-1]:
                     sequence.request.prefilled = None
-            self._append([s for _, s in admitted], torch.stack(rows))
+            sequences = [s for _, s in admitted]
+            self._append(sequences, self._runner.draw(sequences, torch.stack(rows)))
             self._remove_finished()  # a first token may already be the end
 
-    def _append(self, sequences: list[Sequence], logits_BV: Tensor) -> None:
-        """Draw the next token of each sequence and see which are finished."""
-        device = logits_BV.device
-        keys = torch.tensor([s.key for s in sequences], device=device)
-        positions = torch.tensor([len(s.ids) for s in sequences], device=device)
-        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, positions))
-        for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist()):
+    def _append(self, sequences: list[Sequence], drawn: Drawn) -> None:
+        """Add a token to each sequence that goes on, and see which are finished by it."""
+        for sequence, token, log_prob in zip(sequences, drawn.tokens, drawn.log_probs):
+            if sequence.finish is not None:  # a runner that looks ahead draws past the end
+                continue
             sequence.ids.append(token)
             sequence.log_probs.append(log_prob)
             sequence.finish = self._stop(sequence)

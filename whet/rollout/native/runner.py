@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -11,7 +12,17 @@ from transformers import PreTrainedModel
 from whet.model.load import head_of, hidden_states
 from whet.rollout.native.attention import DecodeAttention, PrefillAttention
 from whet.rollout.native.cache import SlotCache
+from whet.rollout.native.sampler import sample
 from whet.rollout.native.sequence import Prefilled, Sequence
+from whet.rollout.uniforms import uniforms
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One token for each of some sequences."""
+
+    tokens: list[int]
+    log_probs: list[float]
 
 
 class ModelRunner:
@@ -39,11 +50,23 @@ class ModelRunner:
         pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
         return [Prefilled(torch.stack(kv), row) for kv, row in zip(pieces, logits)]
 
-    def decode(self, running: list[Sequence]) -> Tensor:
-        """Logits (B, V) of the next token of every running sequence; slot i is row i."""
+    def decode(self, running: list[Sequence]) -> list[Drawn]:
+        """The next token of every running sequence, or the next few; slot i is entry i of each."""
         lengths = [s.length for s in running]
         self.cache.reserve(len(running), max(lengths))
         positions = torch.tensor(lengths, device=self.device) - 1
         ids = torch.tensor([s.ids[-1] for s in running], device=self.device)
-        hidden_BH = hidden_states(self.model, ids, positions, DecodeAttention(self.cache, positions))
-        return head_of(self.model).logits(hidden_BH)
+        attention = DecodeAttention(self.cache, positions, max(lengths))
+        hidden_BH = hidden_states(self.model, ids, positions, attention)
+        return [self.draw(running, head_of(self.model).logits(hidden_BH))]
+
+    def draw(self, sequences: list[Sequence], logits_BV: Tensor) -> Drawn:
+        """Sample one token of each sequence from its logits."""
+        keys = torch.tensor([s.key for s in sequences], device=self.device)
+        written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
+        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, written))
+        return Drawn(tokens.tolist(), log_probs.tolist())
+
+    def release(self) -> None:
+        """Give back the memory held between rollouts."""
+        self.cache.release()

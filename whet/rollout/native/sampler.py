@@ -14,8 +14,26 @@ from torch import Tensor
 from whet.rollout.engine import SamplingParams
 
 
+def sample_alike(logits_BV: Tensor, temperature: float, uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Token ids (B,) and their log-probs (B,), all rows at one temperature and without filters.
+
+    Nothing here comes from the host, so that it can be part of a CUDA graph.
+    """
+    logits_BV = logits_BV.float()
+    if temperature not in (0.0, 1.0):
+        logits_BV = logits_BV / temperature
+    log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
+    if temperature == 0.0:
+        tokens = logits_BV.argmax(dim=-1)
+    else:
+        tokens = _pick(torch.exp(logits_BV - log_normaliser), uniforms_B)
+    return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
+
+
 def sample(logits_BV: Tensor, params: Seq[SamplingParams], uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids (B,) and their log-probs (B,); row i follows params[i]."""
+    if len({p.temperature for p in params}) == 1 and not any(p.filters for p in params):
+        return sample_alike(logits_BV, params[0].temperature, uniforms_B)
     logits_BV = logits_BV.float()
     temperature = [p.temperature for p in params]
     if any(t not in (0.0, 1.0) for t in temperature):
