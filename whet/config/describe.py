@@ -60,7 +60,8 @@ A run reads its settings in this order, later ones winning: the defaults below, 
 
 `whet config` prints this list, `whet config --diff config=run.yaml` what a file changes. In a file the dots are
 nesting, and `${data.seed}` stands for another key's value. Write `null` for no value. A path is looked for from where
-the command runs, then from the folder of the config file."""
+the command runs, then from the folder of the config file. A file may stand on another: `extends: base.yaml` at its top
+reads that one first (relative to the file), and what the file says itself wins."""
 
 
 def _groups() -> Iterator[tuple[str, list[Key]]]:
