@@ -25,7 +25,7 @@ from whet.run import parts
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.control import Control
-from whet.run.device import choose_placement, choose_threads
+from whet.run.device import choose_placement, choose_threads, keep_freed_memory
 from whet.run.experience import needs_reference
 from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
@@ -111,6 +111,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     load_extensions(config)
     placement = choose_placement(config)
+    keep_freed_memory(placement)
     chosen = config.worker.actor.model
     path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
     tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
