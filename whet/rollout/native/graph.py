@@ -8,6 +8,8 @@ dropped. Requests with top-k, top-p or min-p, or with different temperatures, ta
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -31,7 +33,7 @@ class GraphRunner(ModelRunner):
         super().__init__(model)
         self._slots = max_num_seqs
         self._graphs: dict[tuple[int, int, float], torch.cuda.CUDAGraph] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None  # torch's handle of the memory that the graphs share
         self._inputs = torch.zeros(4, max_num_seqs, dtype=torch.int64, device=self.device)
         self._tokens = torch.zeros(LOOKAHEAD, max_num_seqs, dtype=torch.int64, device=self.device)
         self._log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
