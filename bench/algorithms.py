@@ -1,6 +1,7 @@
-"""Every recipe of examples/algorithms on the quickstart task: accuracy after the same number of samples, and its cost.
+"""Every recipe of examples/algorithms on the quickstart task: accuracy after the same number of steps, and its cost.
 
-Runs each recipe for the same steps (so the same prompts and samples a step), writes a table and a plot.
+Runs each recipe for the same steps and prompts a step, writes a table and a plot. Recipes that refill dropped groups
+(dapo) draw more samples for a step than the others.
 
     python bench/algorithms.py [--steps 40] [--seeds 2] [--jobs 2] [--out docs]   # the plot needs matplotlib
 """
