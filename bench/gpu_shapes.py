@@ -1,0 +1,133 @@
+"""Models that the GPU benchmark runs, and what the hardware allows for them: bytes a token, operations a token.
+
+    python bench/gpu_shapes.py FOLDER [--tiny] [--tokenizer FOLDER]
+
+writes a Qwen3 of 1.7 billion random weights (or a tiny one) as an ordinary Hugging Face folder: speed does not depend
+on what the weights say, and no download is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PEAK_FLOPS = 790e12  # bf16 products of an H200 in practice
+PEAK_BYTES = 4.8e12  # its memory, a second
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder that its cost depends on."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    vocab: int
+
+    @classmethod
+    def of(cls, folder: str | Path) -> Shape:
+        """The shape of the model in a Hugging Face folder."""
+        from transformers import AutoConfig
+
+        c = AutoConfig.from_pretrained(folder).get_text_config()
+        head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        return cls(
+            c.hidden_size,
+            c.num_hidden_layers,
+            c.num_attention_heads,
+            c.num_key_value_heads,
+            head_dim,
+            c.intermediate_size,
+            c.vocab_size,
+        )
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights that every token is multiplied with, the output head aside."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.mlp)
+
+    @property
+    def head_weights(self) -> int:
+        """Weights of the output head."""
+        return self.vocab * self.hidden
+
+    def decode_floor(self, prompt_lengths: Sequence[int], new_tokens: int, width: int = 2) -> float:
+        """Seconds to read what decoding must read: all weights once a step, and every sequence's keys and values."""
+        weights = new_tokens * (self.layer_weights + self.head_weights)
+        per_token = 2 * self.layers * self.kv_heads * self.head_dim
+        cached = sum(new_tokens * length + new_tokens * (new_tokens + 1) // 2 for length in prompt_lengths)
+        return width * (weights + per_token * cached) / PEAK_BYTES
+
+    def training_flops(self, groups: Sequence[tuple[float, Sequence[float]]]) -> float:
+        """Operations of one forward and backward pass; a group is a prompt's length and those of its responses.
+
+        The prompt counts once for the group, as whet packs it, and what is computed again in the backward pass does
+        not count: this is what the result needs, so that time over it is comparable between programs.
+        """
+        tokens = sum(prompt + sum(responses) for prompt, responses in groups)
+        predicted = sum(sum(responses) for _, responses in groups)
+        pairs = sum(p * p / 2 + sum(p * r + r * r / 2 for r in responses) for p, responses in groups)
+        forward = 2 * (self.layer_weights * tokens + self.head_weights * predicted)
+        attention = 4 * self.layers * self.heads * self.head_dim * pairs
+        return 3 * (forward + attention)
+
+
+def write_random(folder: Path, tokenizer: str, tiny: bool = False) -> None:
+    """Save a Qwen3 with random weights in bf16; it gets a tokenizer so that every engine can open it."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+
+    sizes: dict[str, int] = {
+        "hidden_size": 2048,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 6144,
+        "vocab_size": 151936,
+    }
+    if tiny:
+        sizes = dict(zip(sizes, (32, 2, 4, 2, 16, 64, 512)))
+    spelling = AutoTokenizer.from_pretrained(tokenizer)
+    config = Qwen3Config(
+        **sizes,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        dtype="bfloat16",
+        bos_token_id=None,
+        eos_token_id=spelling.eos_token_id,
+        pad_token_id=spelling.eos_token_id,
+    )
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    spelling.save_pretrained(folder)
+
+
+def write_bf16(source: str, folder: Path) -> None:
+    """A copy of a model folder whose weights are bf16, which is what every engine is to run."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--tokenizer", required=True)
+    arguments = parser.parse_args()
+    write_random(arguments.folder, arguments.tokenizer, arguments.tiny)
+
+
+if __name__ == "__main__":
+    main()
