@@ -138,3 +138,13 @@ def test_columns_of_one_buffer_are_used_as_they_are() -> None:
     assert torch.equal(copied, torch.cat([view.flatten(1) for view in swapped], dim=1))
     missing = columns_of_one((views[0], None, views[2]), (2, 1, 1), like, 8)
     assert not missing[:, 16:24].any()
+
+
+def test_tensors_that_merely_follow_each_other_in_memory_are_copied() -> None:
+    buffer = torch.arange(24.0)
+    one = torch.frombuffer(buffer.numpy(), dtype=torch.float32, count=12).view(3, 4)
+    other = torch.frombuffer(buffer.numpy(), dtype=torch.float32, count=12, offset=48).view(3, 4)
+    assert one.data_ptr() + 48 == other.data_ptr()
+    both = adjacent(one, other)
+    assert torch.equal(both, buffer.view(6, 4))
+    assert both.data_ptr() != one.data_ptr()

@@ -22,10 +22,10 @@ def lay_adjacent(*linears: nn.Linear) -> None:
 
 def adjacent(*tensors: Tensor) -> Tensor:
     """The tensors' rows as one tensor, outside autograd: without a copy where they lie adjacent in memory."""
-    first = tensors[0].detach()
     if not _lie_adjacent(tensors):
         return torch.cat([tensor.detach() for tensor in tensors])
-    rows = sum(tensor.shape[0] for tensor in tensors)
+    rows = sum([tensor.shape[0] for tensor in tensors])
+    first = tensors[0].detach()
     return first.as_strided((rows, *first.shape[1:]), first.stride())
 
 
@@ -33,15 +33,13 @@ def columns_of_one(grads: tuple[Tensor | None, ...], heads: tuple[int, ...], lik
     """The gradients of q, k, v as one (N, C) buffer: theirs where they are views of one, else a copy."""
     N, C = like_NH.shape[0], sum(heads) * D
     first = grads[0]
-    if first is not None:
-        starts = [first.storage_offset() + sum(heads[:i]) * D for i in range(len(heads))]
-        if all(
-            grad is not None
-            and grad.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-            and grad.storage_offset() == start
-            and grad.stride() == (C, D, 1)
-            for grad, start in zip(grads, starts)
-        ):
+    if first is not None and _held(first) >= N * C * first.element_size():
+        start = first.data_ptr()
+        for grad, width in zip(grads, heads):
+            if grad is None or grad.data_ptr() != start or grad.stride() != (C, D, 1):
+                break
+            start += width * D * first.element_size()
+        else:
             return first.as_strided((N, C), (C, 1))
     given = (like_NH.new_zeros(N, h, D) if grad is None else grad for grad, h in zip(grads, heads))
     return torch.cat([grad.reshape(N, -1) for grad in given], dim=1)
@@ -59,12 +57,17 @@ def _move(parameters: Sequence[Tensor]) -> None:
 
 
 def _lie_adjacent(tensors: Sequence[Tensor]) -> bool:
-    first, end = tensors[0], tensors[0].storage_offset()
+    # This runs for every layer and pass, so it asks little: pointers that follow each other inside the first's storage.
+    first = tensors[0]
+    start = end = first.data_ptr()
+    dtype, stride = first.dtype, first.stride()
     for tensor in tensors:
-        same = tensor.dtype == first.dtype and tensor.device == first.device and tensor.shape[1:] == first.shape[1:]
-        if not same or not tensor.is_contiguous() or tensor.storage_offset() != end:
+        if tensor.data_ptr() != end or tensor.dtype != dtype or tensor.stride() != stride or not tensor.is_contiguous():
             return False
-        if tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
-            return False
-        end += tensor.numel()
-    return True
+        end += tensor.numel() * first.element_size()
+    return first.numel() > 0 and end - start <= _held(first)
+
+
+def _held(tensor: Tensor) -> int:
+    """Bytes of the tensor's storage from its first element on."""
+    return int(tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size())
