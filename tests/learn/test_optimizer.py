@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from whet.config.optim import OptimConfig
-from whet.learn.kahan import KahanAdamW
-from whet.learn.optimizer import build_optimizer, learning_rate
+from whet.learn.kahan import KahanAdamW, joined, split_
+from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32
 
 
 def test_constant_without_warmup() -> None:
@@ -63,14 +63,79 @@ def test_kahan_follows_the_formula() -> None:
         torch.testing.assert_close(p.data, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_kahan_state_is_bf16_but_the_second_moment() -> None:
+def test_kahan_state_is_ten_bytes_with_the_weight() -> None:
     p = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     optimizer = KahanAdamW([p], lr=0.01)
     p.grad = torch.ones_like(p)
     optimizer.step()
-    bf16 = {name for name, value in optimizer.state[p].items() if value.dtype == torch.bfloat16}
-    assert bf16 == {"exp_avg", "compensation"}
-    assert optimizer.state[p]["exp_avg_sq"].dtype == torch.float32
+    dtypes = {name: value.dtype for name, value in optimizer.state[p].items() if name != "step"}
+    assert dtypes == {"exp_avg": torch.bfloat16, "exp_avg_sq": torch.float32, "compensation": torch.int16}
+
+
+def test_halves_of_fp32_make_it_whole_again() -> None:
+    bits = torch.randint(-(2**31), 2**31, (100_000,), generator=torch.Generator().manual_seed(0)).to(torch.int32)
+    bits[:4] = torch.tensor([0x3F808000, 0x3F818000, -0x407F8000, 0])  # ties, up and down
+    whole = bits.view(torch.float32)
+    whole = torch.where(whole.abs() < 1e38, whole, 1.5)
+    high, low = torch.empty_like(whole, dtype=torch.bfloat16), torch.empty_like(whole, dtype=torch.int16)
+    split_(whole, high, low)
+    assert torch.equal(high, whole.bfloat16())
+    off = (joined(high, low).view(torch.int32) - whole.view(torch.int32)).abs()
+    assert int(off.max()) <= 1  # the last bit of a tie
+    assert int(off.sum()) < 20
+
+
+def test_kahan_on_bf16_follows_adamw_in_double_precision() -> None:
+    """Small steps beside large weights: what a compensation in bf16 would lose as well."""
+    start = torch.linspace(-2, 2, 64).bfloat16()
+    kahan, exact = nn.Parameter(start.clone()), nn.Parameter(start.double())
+    ours = KahanAdamW([kahan], lr=1e-6, weight_decay=0.1)
+    theirs = torch.optim.AdamW([exact], lr=1e-6, weight_decay=0.1)
+    generator = torch.Generator().manual_seed(0)
+    if hasattr(kahan, "grad_dtype"):
+        kahan.grad_dtype = torch.float32
+    for _ in range(300):
+        exact.grad = (torch.randn(64, generator=generator) + 0.3).double()
+        kahan.grad = exact.grad.clone().to(getattr(kahan, "grad_dtype", kahan.dtype))
+        ours.step()
+        theirs.step()
+    assert torch.all(exact != start)
+    whole = joined(kahan.data, ours.state[kahan]["compensation"])
+    moved, expected = whole.double() - start, exact.data - start
+    torch.testing.assert_close(moved, expected, rtol=0, atol=3e-6)
+    assert torch.equal(kahan.data, whole.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bf16_weights_get_kahan_sums(dtype: torch.dtype) -> None:
+    params = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2, dtype=dtype))]
+    assert isinstance(build_optimizer(params, OptimConfig()), KahanAdamW) == (dtype == torch.bfloat16)
+
+
+@pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="torch before 2.11 keeps gradients in the weights' dtype")
+def test_gradients_of_bf16_weights_add_up_in_fp32() -> None:
+    p = nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
+    sum_gradients_in_fp32([p])
+    for _ in range(300):
+        (p * 1.0).sum().backward()
+    assert p.grad is not None
+    assert p.grad.tolist() == [300.0] * 4  # bf16 stops at 256
+    assert p.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("pair", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+def test_state_is_read_back_under_another_precision(pair: tuple[torch.dtype, torch.dtype]) -> None:
+    """A run that was begun on a GPU goes on upon a CPU, and the other way round."""
+    saved, resumed = (nn.Parameter(torch.ones(8, dtype=dtype)) for dtype in pair)
+    first, second = (build_optimizer([p], OptimConfig(lr=1e-2)) for p in (saved, resumed))
+    for p, optimizer in ((saved, first), (resumed, second)):
+        p.grad = torch.ones_like(p)
+        if p is resumed:
+            optimizer.load_state_dict(first.state_dict())
+            torch.testing.assert_close(optimizer.state[p]["exp_avg"].float(), torch.full((8,), 0.1), rtol=0.01, atol=0)
+            torch.testing.assert_close(optimizer.state[p]["exp_avg_sq"], torch.full((8,), 0.001))
+        optimizer.step()
+    assert float(second.state[resumed]["step"]) == 2
 
 
 def test_kahan_forgets_large_gradients() -> None:

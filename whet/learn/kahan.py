@@ -1,22 +1,39 @@
 """AdamW that keeps its parameters in bf16 and loses nothing by it.
 
-A bf16 parameter swallows updates smaller than 1/256 of itself. Kahan summation (1965) carries what was lost in a
-compensation buffer and adds it to the next update. All state is bf16 but the second moment: with β₂ = 0.999 it changes
-by a thousandth a step, which bf16 cannot hold, and a step size once too small would stay so. 10 bytes a parameter
-where fp32 weights with AdamW need 16.
+A bf16 parameter swallows updates smaller than 1/256 of itself. Kahan summation (1965) carries what was lost to the next
+update. Here the carry is exact: a bf16 number is the upper half of an fp32 one, and the compensation holds the lower
+half as 16 bits, so that the sum runs in fp32 (Kalamkar et al., 2019, split the weights of SGD this way). A bf16
+compensation would swallow in its turn: at a learning rate of 1e-6 it stands still beside a weight of 1.
+
+The first moment is bf16. The second is fp32: with β₂ = 0.999 it changes by a thousandth a step, which bf16 cannot hold.
+10 bytes a parameter, weights included, where fp32 weights with AdamW need 12 and a bf16 copy to compute with.
+Parameters of other dtypes have no compensation and are updated as AdamW does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from whet import kernels
+
+
+class Numbers(NamedTuple):
+    """What one update multiplies by; 1 − β is taken in double precision, where it is exact enough."""
+
+    first: float  # 1 − β₁, the share of the gradient in the first moment
+    second: float  # 1 − β₂
+    correction: float  # √(1 − β₂ᵗ)
+    eps: float
+    rate: float  # lr / (1 − β₁ᵗ)
+    decay: float  # lr · weight_decay
 
 
 class KahanAdamW(torch.optim.Optimizer):
-    """Decoupled weight decay, bias correction as in AdamW; the update goes through the compensation buffer."""
+    """Decoupled weight decay, bias correction as in AdamW; gradients in the parameter's dtype or in fp32."""
 
     def __init__(
         self,
@@ -37,30 +54,77 @@ class KahanAdamW(torch.optim.Optimizer):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                state = self.state[p]
-                if not state:
-                    state["step"] = torch.zeros((), dtype=torch.float32)
-                    for name in ("exp_avg", "compensation"):
-                        state[name] = torch.zeros_like(p)
-                    state["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))
+                state = self.state[p] or _first_state(self.state, p)
                 state["step"] += 1
                 t = float(state["step"])
-                m, v, compensation = state["exp_avg"], state["exp_avg_sq"], state["compensation"]
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                m.lerp_(p.grad, 1 - beta1)
-                g = p.grad.to(v.dtype)
-                v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-                denominator = v.sqrt().div_((1 - beta2**t) ** 0.5).add_(group["eps"])
-                compensation.sub_(m / denominator * (group["lr"] / (1 - beta1**t)))
-                before = p.clone()
-                p.add_(compensation)
-                compensation.add_(before.sub_(p))
+                numbers = Numbers(
+                    first=1 - beta1,
+                    second=1 - beta2,
+                    correction=(1 - beta2**t) ** 0.5,
+                    eps=group["eps"],
+                    rate=group["lr"] / (1 - beta1**t),
+                    decay=group["lr"] * group["weight_decay"],
+                )
+                _update(p, p.grad, state, numbers)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Read back saved state; torch would round all of it to the parameters' dtype."""
+        """Read back saved state as it is, where torch would round it; AdamW's own state starts a compensation of 0."""
         super().load_state_dict(state_dict)
         params = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
-            p = params[index]
-            self.state[p]["exp_avg_sq"] = saved["exp_avg_sq"].to(p.device, copy=True)
+            state = _first_state(self.state, params[index])
+            for name, kept in state.items():
+                if name in saved:
+                    kept.copy_(saved[name])
+
+
+def _first_state(states: dict[Tensor, dict[str, Tensor]], p: Tensor) -> dict[str, Tensor]:
+    """The state of a parameter before its first update. Steps are counted on the host, which reads them."""
+    states[p] = {
+        "step": torch.zeros((), dtype=torch.float32),
+        "exp_avg": torch.zeros_like(p),
+        "exp_avg_sq": torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)),
+    }
+    if p.dtype == torch.bfloat16:
+        states[p]["compensation"] = torch.zeros_like(p, dtype=torch.int16)
+    return states[p]
+
+
+def _update(p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) -> None:
+    """w ← w − (rate · m / (√v / correction + eps) + decay · w), after m and v took in the gradient."""
+    m, v, low = state["exp_avg"], state["exp_avg_sq"], state.get("compensation")
+    if low is not None and kernels.available(p.device) and _dense(p, gradient, low, m, v):
+        from whet.kernels.kahan import kahan_adamw_  # imports triton, which not every machine has
+
+        kahan_adamw_(p, gradient, low, m, v, *by)
+        return
+    w = p if low is None else joined(p, low)
+    g = gradient.to(v.dtype)
+    mean = m.to(v.dtype).lerp_(g, by.first)
+    v.lerp_(g.square(), by.second)
+    denominator = v.sqrt().div_(by.correction).add_(by.eps)
+    w.sub_((mean / denominator).mul_(by.rate).add_(w, alpha=by.decay))
+    m.copy_(mean)
+    if low is not None:
+        split_(w, p, low)
+
+
+def joined(high: Tensor, low: Tensor) -> Tensor:
+    """The fp32 numbers of which `high` (bf16) is the rounded upper half and `low` (int16) what rounding took away."""
+    return ((high.view(torch.int16).to(torch.int32) << 16) + low).view(torch.float32)
+
+
+def split_(whole: Tensor, high: Tensor, low: Tensor) -> None:
+    """Write fp32 numbers to their two halves.
+
+    Half way between two bf16 numbers the rest may be 2¹⁵, which int16 has no room for: it becomes 2¹⁵ − 1.
+    """
+    high.copy_(whole)
+    rest = whole.view(torch.int32) - (high.view(torch.int16).to(torch.int32) << 16)
+    low.copy_(rest.clamp_(max=2**15 - 1))
+
+
+def _dense(*tensors: Tensor) -> bool:
+    """Whether equal offsets in the memory of all of them are the same element."""
+    return all(tensor.is_contiguous() for tensor in tensors)
