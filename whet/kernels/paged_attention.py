@@ -1,0 +1,282 @@
+"""Attention of single queries over a paged key-value cache: the attention of a decode step.
+
+One program takes one query token and one kv head (and one share of its keys, when the keys are split): the query heads
+that read this kv head are the rows of one tile, so every key and value is read once. Keys are taken in blocks of a
+fixed number of positions counted from position 0, whatever the page size and whoever shares the batch: the bits of a
+result depend on the query and its own keys only.
+
+Left out: head sizes that are no power of two, soft-capped scores, attention sinks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, overload
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_LOG2E = math.log2(math.e)
+
+
+@overload
+def paged_attention(
+    q_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    block_table: Tensor,
+    rows_B: Tensor | None,
+    lengths_B: Tensor,
+    scale: float,
+    window: int | None,
+    splits: int,
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def paged_attention(
+    q_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    block_table: Tensor,
+    rows_B: Tensor | None,
+    lengths_B: Tensor,
+    scale: float,
+    window: int | None,
+    splits: int,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def paged_attention(
+    q_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    block_table: Tensor,
+    rows_B: Tensor | None,
+    lengths_B: Tensor,
+    scale: float,
+    window: int | None,
+    splits: int,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Query i over the first lengths_B[i] tokens of row rows_B[i] (None: row i) of the block table; (B, H, D).
+
+    keys and values are (pages, K, P, D) with the page size P a power of two. A window keeps the last `window` tokens.
+    A length of 0 gives zeros. With return_lse also the natural log of the softmax's denominator, (B, H) in fp32.
+    Nothing is read by the host: the call can be part of a CUDA graph, with `splits` a constant of it.
+    """
+    B, H, D = q_BHD.shape
+    _, K, P, _ = keys.shape
+    _check(q_BHD, keys, values, splits)
+    out_BHD = torch.empty(B, H, D, dtype=q_BHD.dtype, device=q_BHD.device)
+    lse_BH = torch.empty(B if return_lse else 0, H, dtype=torch.float32, device=q_BHD.device)
+    partial_BHSD, peak_BHS, mass_BHS = out_BHD, lse_BH, lse_BH
+    if splits > 1:
+        partial_BHSD = torch.empty(B, H, splits, D, dtype=torch.float32, device=q_BHD.device)
+        peak_BHS, mass_BHS = torch.empty(2, B, H, splits, dtype=torch.float32, device=q_BHD.device)
+    if B:
+        _attend[(B * K, splits)](
+            q_BHD,
+            keys,
+            values,
+            block_table,
+            lengths_B if rows_B is None else rows_B,
+            lengths_B,
+            partial_BHSD,
+            peak_BHS,
+            mass_BHS,
+            scale * _LOG2E,
+            q_BHD.stride(0),
+            q_BHD.stride(1),
+            keys.stride(0),
+            keys.stride(1),
+            values.stride(0),
+            values.stride(1),
+            block_table.stride(0),
+            P.bit_length() - 1,
+            KV_HEADS=K,
+            GROUP=H // K,
+            BLOCK_G=max(16, triton.next_power_of_2(H // K)),
+            D=D,
+            WINDOW=window or 0,
+            SPLITS=splits,
+            HAS_ROWS=rows_B is not None,
+            LSE=return_lse,
+            **_launch(D, q_BHD.dtype),
+        )
+        if splits > 1:
+            _combine[(B * H,)](
+                partial_BHSD,
+                peak_BHS,
+                mass_BHS,
+                out_BHD,
+                lse_BH,
+                D=D,
+                SPLITS=splits,
+                BLOCK_S=triton.next_power_of_2(splits),
+                LSE=return_lse,
+                num_warps=1,
+                enable_fp_fusion=False,
+            )
+    return (out_BHD, lse_BH) if return_lse else out_BHD
+
+
+def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
+    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one."""
+    programs = max(1, batch * kv_heads)
+    wanted = 4 * sms / programs  # about what is resident at once
+    worth = longest / 256  # a share shorter than this costs more to combine than it saves
+    return 2 ** int(math.log2(max(1.0, min(wanted, worth, 32.0))))
+
+
+def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
+    most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
+    block = max(16, min(64, most // head_dim))
+    # Fused multiply-adds are off: whether two roundings become one must not depend on the variant that was compiled.
+    return {"BLOCK_N": block, "num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
+
+
+def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:
+    _, H, D = q_BHD.shape
+    _, K, P, _ = keys.shape
+    if D < 16 or D & (D - 1) or P & (P - 1):
+        raise ValueError(f"head size {D} and page size {P} must be powers of two, the head size at least 16")
+    if H % K or keys.shape != values.shape or keys.shape[3] != D:
+        raise ValueError(f"queries {tuple(q_BHD.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)}")
+    if q_BHD.stride(2) != 1 or not (_rows_contiguous(keys) and _rows_contiguous(values)):
+        raise ValueError("queries need a contiguous last dimension, keys and values contiguous (P, D) pages")
+    if splits < 1:
+        raise ValueError(f"splits is {splits}")
+
+
+def _rows_contiguous(x: Tensor) -> bool:
+    return x.stride(3) == 1 and (x.shape[2] == 1 or x.stride(2) == x.shape[3])
+
+
+# The page size comes as a plain runtime number: one compiled kernel, and so one order of operations, for all of them.
+@triton.jit(do_not_specialize=["page_shift"])
+def _attend(
+    q,
+    keys,
+    values,
+    block_table,
+    rows,
+    lengths,
+    out,  # (B, H, D), or (B, H, SPLITS, D) not yet divided by the mass
+    peaks,  # (B, H) the lse, or (B, H, SPLITS) the largest score, times log2(e)
+    masses,  # (B, H, SPLITS)
+    scale,  # times log2(e)
+    stride_q_B,
+    stride_q_H,
+    stride_k_page,
+    stride_k_head,
+    stride_v_page,
+    stride_v_head,
+    stride_table,
+    page_shift,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK_G: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    D: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SPLITS: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    LSE: tl.constexpr,
+):
+    b = (tl.program_id(0) // KV_HEADS).to(tl.int64)
+    kv = tl.program_id(0) % KV_HEADS
+    split = tl.program_id(1)
+    length = tl.load(lengths + b).to(tl.int32)
+    row = b
+    if HAS_ROWS:
+        row = tl.load(rows + b).to(tl.int64)
+    table = block_table + row * stride_table
+
+    g = tl.arange(0, BLOCK_G)
+    d = tl.arange(0, D)
+    n = tl.arange(0, BLOCK_N)
+    head = kv * GROUP + g
+    real = g[:, None] < GROUP
+    q_GD = tl.load(q + b * stride_q_B + head[:, None] * stride_q_H + d[None, :], mask=real, other=0.0)
+
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(length - WINDOW, 0)
+    first = oldest // BLOCK_N
+    last = tl.cdiv(length, BLOCK_N)
+    if SPLITS > 1:
+        share = tl.cdiv(last - first, SPLITS)
+        first += split * share
+        last = tl.minimum(first + share, last)
+
+    page_mask = (1 << page_shift) - 1
+    keys += kv.to(tl.int64) * stride_k_head
+    values += kv.to(tl.int64) * stride_v_head
+    peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+    mass_G = tl.zeros((BLOCK_G,), tl.float32)
+    acc_GD = tl.zeros((BLOCK_G, D), tl.float32)
+    page = tl.load(table + ((first * BLOCK_N + n) >> page_shift), mask=first * BLOCK_N + n < length, other=0)
+    for block in range(first, last):
+        position = block * BLOCK_N + n
+        seen = position < length
+        if WINDOW > 0:
+            seen = seen & (position >= oldest)
+        inside = (position & page_mask) * D
+        here = page.to(tl.int64)
+        # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
+        page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
+        k_ND = tl.load(keys + (here * stride_k_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        v_ND = tl.load(values + (here * stride_v_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
+        score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
+        new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
+        p_GN = tl.exp2(score_GN - new_peak_G[:, None])
+        shrink_G = tl.exp2(peak_G - new_peak_G)
+        mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
+        acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
+        peak_G = new_peak_G
+
+    flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
+    if SPLITS == 1:
+        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
+        if LSE:
+            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
+            tl.store(peaks + flat, lse_G, mask=g < GROUP)
+    else:
+        tl.store(peaks + flat, peak_G, mask=g < GROUP)
+        tl.store(masses + flat, mass_G, mask=g < GROUP)
+    tl.store(out + flat[:, None] * D + d[None, :], acc_GD.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _combine(
+    partials,
+    peaks,
+    masses,
+    out,
+    lse,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    LSE: tl.constexpr,
+):
+    """One (query, head): bring the shares to one scale and add them."""
+    i = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, BLOCK_S)
+    d = tl.arange(0, D)
+    peak_S = tl.load(peaks + i * SPLITS + s, mask=s < SPLITS, other=float("-inf"))
+    mass_S = tl.load(masses + i * SPLITS + s, mask=s < SPLITS, other=0.0)
+    partial_SD = tl.load(partials + (i * SPLITS + s)[:, None] * D + d[None, :], mask=(s < SPLITS)[:, None], other=0.0)
+    peak = tl.max(peak_S, axis=0)
+    weight_S = tl.exp2(peak_S - tl.where(peak > float("-inf"), peak, 0.0))
+    mass = tl.sum(mass_S * weight_S, axis=0)
+    acc_D = tl.sum(partial_SD * weight_S[:, None], axis=0) / tl.where(mass > 0, mass, 1.0)
+    tl.store(out + i * D + d, acc_D.to(out.dtype.element_ty))
+    if LSE:
+        tl.store(lse + i, (peak + tl.log2(tl.where(mass > 0, mass, 1.0))) * 0.6931471805599453)
