@@ -2,6 +2,8 @@
 
 Logits for all tokens never exist at once: a chunk's logits are made, reduced and dropped, and made again in the
 backward pass. Peak memory is one chunk, whatever the number of tokens or the size of the vocabulary.
+
+On a GPU whet's kernels reduce a chunk, and turn it into its gradient, in one pass each, in the dtype of the model.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from whet import kernels
 from whet.model.load import Head
 
 _CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MiB in fp32
+_KERNEL_CHUNK_ELEMENTS = 2**28  # on a GPU, whose products want to be large: 512 MiB in bf16
 
 
 def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -22,12 +27,23 @@ def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperatur
 
     Both are (N,) in fp32, or in fp64 when the hidden states are.
     """
+    if _use_kernels(hidden_NH, head.softcap):
+        return _KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature)
     return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
+
+
+def _use_kernels(hidden_NH: Tensor, softcap: float | None) -> bool:
+    """Kernels compute in fp32, from logits as the product left them."""
+    device = hidden_NH.device
+    return device.type == "cuda" and kernels.available(device) and softcap is None and hidden_NH.dtype != torch.float64
 
 
 def chunks(n: int, vocabulary: int) -> list[slice]:
     """Rows to take at a time so that their logits stay within the memory of one chunk."""
-    size = max(16, _CHUNK_ELEMENTS // vocabulary)
+    return _slices(n, max(16, _CHUNK_ELEMENTS // vocabulary))
+
+
+def _slices(n: int, size: int) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
@@ -89,6 +105,75 @@ class _TokenLogProbs(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad_z.sum(dim=0)
         return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+class _KernelTokenLogProbs(torch.autograd.Function):
+    """The same on a GPU: a product, then one pass over its logits, which the gradient overwrites in place."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_N: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        from whet.kernels.log_probs import row_statistics
+
+        log_probs, normaliser, entropy = torch.empty(3, len(targets_N), dtype=torch.float32, device=hidden_NH.device)
+        for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
+            logits_NV = F.linear(hidden_NH[rows], weight_VH, bias_V)
+            log_probs[rows], normaliser[rows], entropy[rows] = row_statistics(
+                logits_NV, targets_N[rows], temperature, want_entropy=True
+            )
+            del logits_NV  # the next chunk takes its place
+        ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
+        ctx.temperature = temperature
+        ctx.set_materialize_grads(False)
+        return log_probs, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        from whet.kernels.log_probs import logit_gradient_
+
+        hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        if grad_log_probs is None and grad_entropy is None:
+            return (None,) * 5
+        grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
+        # Sums over chunks are kept in fp32; autograd rounds them to the dtype in which the gradient is wanted.
+        grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32) if need_weight else None
+        grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if need_bias else None
+        for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
+            grad_NV = F.linear(hidden_NH[rows], weight_VH, bias_V)
+            logit_gradient_(
+                grad_NV,
+                targets_N[rows],
+                normaliser[rows],
+                entropy[rows],
+                None if grad_log_probs is None else grad_log_probs[rows].contiguous(),
+                None if grad_entropy is None else grad_entropy[rows].contiguous(),
+                ctx.temperature,
+            )
+            if grad_hidden is not None:
+                torch.mm(grad_NV, weight_VH, out=grad_hidden[rows])
+            if grad_weight is not None:
+                _add_product_(grad_weight, grad_NV.t(), hidden_NH[rows])
+            if grad_bias is not None:
+                grad_bias += grad_NV.sum(dim=0, dtype=torch.float32)
+            del grad_NV
+        return grad_hidden, grad_weight, grad_bias, None, None
+
+
+def _kernel_chunks(n: int, vocabulary: int) -> list[slice]:
+    return _slices(n, max(128, _KERNEL_CHUNK_ELEMENTS // vocabulary // 128 * 128))  # whole tiles of the products
+
+
+def _add_product_(total_VH: Tensor, left_VN: Tensor, right_NH: Tensor) -> None:
+    """total += left @ right, with a total in fp32 that no product is rounded before it joins."""
+    if left_VN.dtype == total_VH.dtype:
+        total_VH.addmm_(left_VN, right_NH)
+    elif left_VN.is_cuda:
+        total_VH += torch.mm(left_VN, right_NH, out_dtype=torch.float32)
+    else:
+        total_VH += left_VN.float() @ right_NH.float()
 
 
 def _precise(dtype: torch.dtype) -> torch.dtype:
