@@ -115,6 +115,25 @@ def test_learner_with_one_output_and_a_frozen_head(used: int, monkeypatch: pytes
     torch.testing.assert_close(leaf.grad.double(), exact.grad, atol=1e-5, rtol=1e-5)
 
 
+def test_learner_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients by a bf16 head come in fp32 where they are wanted so."""
+    monkeypatch.setattr(learner, "_use_kernels", lambda hidden, softcap: True)
+    g = torch.Generator().manual_seed(8)
+    hidden, weight = (torch.randn(n, 16, generator=g).to(DEVICE, torch.bfloat16).requires_grad_() for n in (20, 30))
+    weight.grad_dtype = torch.float32
+    targets = torch.randint(30, (20,), generator=g).to(DEVICE)
+    # Virtual machines that announce AMX without having it crash in oneDNN's bf16 products.
+    with torch.backends.mkldnn.flags(enabled=False):
+        log_probs, entropy = learner.token_log_probs(hidden, Head(weight, None, None), targets, 1.0)
+        log_probs.sum().backward()
+        logits = hidden.detach() @ weight.detach().t()
+    assert log_probs.dtype == entropy.dtype == weight.grad.dtype == torch.float32
+    assert hidden.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(log_probs.double(), _plain(logits, targets, 1.0)[0], atol=4e-6, rtol=1e-6)
+    by_logits = torch.nn.functional.one_hot(targets, 30) - logits.double().softmax(-1)
+    torch.testing.assert_close(weight.grad.double(), by_logits.t() @ hidden.detach().double(), atol=2e-2, rtol=1e-2)
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(DEVICE == "cpu", reason="bf16 products with fp32 results are CUDA's")
 def test_learner_in_bf16_adds_up_weight_gradients_in_fp32() -> None:

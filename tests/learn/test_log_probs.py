@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from whet import kernels
 from whet.learn import log_probs as module
 from whet.learn.log_probs import token_log_probs
 from whet.model.load import Head
@@ -109,6 +110,16 @@ def test_bf16_weights_give_fp32_log_probs() -> None:
         torch.testing.assert_close(log_probs, torch.log_softmax(logits, -1)[torch.arange(N), targets])
         log_probs.sum().backward()
     assert hidden.grad.dtype == weight.grad.dtype == torch.bfloat16
+
+
+def test_kernels_are_for_a_gpu_and_not_for_every_head() -> None:
+    """On a CPU, in fp64 and with a soft cap the plain way stays."""
+    assert not module._use_kernels(torch.zeros(1, 1), None)
+    if torch.cuda.is_available():
+        hidden = torch.zeros(1, 1, device="cuda")
+        assert module._use_kernels(hidden, None) == kernels.available("cuda")
+        assert not module._use_kernels(hidden, 30.0)
+        assert not module._use_kernels(hidden.double(), None)
 
 
 def test_extreme_logits_stay_finite() -> None:

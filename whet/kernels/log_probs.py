@@ -23,7 +23,9 @@ def row_statistics(
     """Of z = logits / temperature: the log-prob of each target, log Σ exp z, the entropy if wanted; (N,) in fp32."""
     peaks_NC, masses_NC, moments_NC = chunk_statistics(logits_NV, temperature, want_entropy)
     N, C = peaks_NC.shape
-    log_probs_N, lse_N = torch.empty(2, N, dtype=torch.float32, device=logits_NV.device)
+    # Each its own allocation: triton compiles a kernel again for pointers that are less aligned.
+    lse_N = torch.empty(N, dtype=torch.float32, device=logits_NV.device)
+    log_probs_N = torch.empty_like(lse_N)
     entropy_N = torch.empty_like(lse_N) if want_entropy else None
     if N:
         _row_statistics[(N,)](
@@ -90,7 +92,8 @@ def chunk_statistics(
     N, V = logits_NV.shape
     _check(logits_NV)
     C = triton.cdiv(V, CHUNK)
-    peaks_NC, masses_NC = torch.empty(2, N, C, dtype=torch.float32, device=logits_NV.device)
+    peaks_NC = torch.empty(N, C, dtype=torch.float32, device=logits_NV.device)
+    masses_NC = torch.empty_like(peaks_NC)
     moments_NC = torch.empty_like(peaks_NC) if want_moment else None
     if N:
         _chunk_statistics[(N * C,)](

@@ -77,7 +77,8 @@ def paged_attention(
     partial_BHSD, peak_BHS, mass_BHS = out_BHD, lse_BH, lse_BH
     if splits > 1:
         partial_BHSD = torch.empty(B, H, splits, D, dtype=torch.float32, device=q_BHD.device)
-        peak_BHS, mass_BHS = torch.empty(2, B, H, splits, dtype=torch.float32, device=q_BHD.device)
+        peak_BHS = torch.empty(B, H, splits, dtype=torch.float32, device=q_BHD.device)
+        mass_BHS = torch.empty_like(peak_BHS)
     if B:
         _attend[(B * K, splits)](
             q_BHD,

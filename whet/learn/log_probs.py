@@ -116,7 +116,8 @@ class _KernelTokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         from whet.kernels.log_probs import row_statistics
 
-        log_probs, normaliser, entropy = torch.empty(3, len(targets_N), dtype=torch.float32, device=hidden_NH.device)
+        log_probs = torch.empty(len(targets_N), dtype=torch.float32, device=hidden_NH.device)
+        entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
         for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
             logits_NV = F.linear(hidden_NH[rows], weight_VH, bias_V)
             log_probs[rows], normaliser[rows], entropy[rows] = row_statistics(
