@@ -25,8 +25,10 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     return bool((a.view(torch.uint8) == b.view(torch.uint8)).all())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "k"), [(192, 576), (300, 100), (2100, 40)])
+# One case for each tile; float32 has only one.
+@pytest.mark.parametrize(
+    ("n", "k", "dtype"), [(192, 576, torch.float32), (192, 576, HALF), (300, 100, HALF), (2100, 40, HALF)]
+)
 def test_a_row_of_a_product_has_the_same_bits_in_any_batch(n: int, k: int, dtype: torch.dtype) -> None:
     x_MK, w_NK, b_N = _random(200, k, dtype=dtype), _random(n, k, dtype=dtype), _random(n, dtype=dtype)
     whole = linear(x_MK, w_NK, b_N)

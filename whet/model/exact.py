@@ -232,7 +232,7 @@ def _refused(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def _named(names: str) -> list[Callable[..., Any]]:
     """Every function of these names that this torch has, in each place a model may call it."""
-    places = (torch, torch.Tensor, F, torch.linalg)
+    places = (torch, torch.Tensor, F, torch.linalg, torch.special)
     return [f for name in names.split() for place in places if (f := getattr(place, name, None)) is not None]
 
 
@@ -242,7 +242,8 @@ _ROUTES: dict[Callable[..., Any], Callable[..., Any]] = {
         for func in _named(
             "bmm baddbmm addbmm addmv dot vdot inner tensordot einsum bilinear grouped_mm _grouped_mm scaled_mm "
             "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-            "var std var_mean std_mean norm vector_norm normalize group_norm batch_norm instance_norm cosine_similarity"
+            "var std var_mean std_mean norm vector_norm normalize group_norm batch_norm instance_norm "
+            "cosine_similarity softmin gumbel_softmax avg_pool1d adaptive_avg_pool1d multi_head_attention_forward"
         )
     },
     **dict.fromkeys(_named("sum"), _sum),
