@@ -2,18 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from learn.samples import batch, tiny_llama, tiny_tokenizer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from whet.config.actor import ActorConfig
 from whet.learn.learner import Learner, MakeLoss, MicroLoss
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
-from whet.learn.updates import Budget
+from whet.learn.updates import Budget, MicroStep, Updates
 from whet.model.load import load_model
 from whet.types import Sample
 
@@ -171,3 +173,67 @@ def test_the_reference_stays_what_it_was() -> None:
     learner.update(samples, _likelihood(samples), step=1, mini_batch=12)
     assert torch.equal(before, reference.log_probs(samples))
     assert not torch.allclose(before, learner.log_probs(samples))
+
+
+class _Reads(TorchDispatchMode):
+    """Counts how often a number is read from a tensor, for which a GPU would be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_numbers_are_read_once_per_mini_batch_however_it_is_cut() -> None:
+    samples = batch()
+    counts, metrics = [], []
+    for tokens in (15, 1000):
+        model = tiny_llama("whet")
+        updates = Updates("actor", model, _config(), 10, Budget(tokens, tokens))
+
+        def begin(mini: list[int], fresh: bool, model: nn.Module = model) -> MicroStep:
+            def micro_step(micro: list[Sample], rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+                loss = sum(p.sum() for p in model.parameters()) * len(rows)
+                return loss, {"rows": torch.tensor(float(len(rows))), "loss": loss.detach()}
+
+            return micro_step
+
+        with _Reads() as reads:
+            metrics.append(updates.run(samples, begin, step=1, mini_batch=6))
+        counts.append(reads.count)
+    assert counts[0] == counts[1]
+    assert metrics[0]["actor/rows"] == 6
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="torch before 2.11 keeps gradients in the weights' dtype")
+def test_bf16_weights_gather_fp32_gradients() -> None:
+    samples, learner, seen = batch(), _learner(_config(), torch.bfloat16), set()
+    for p in learner.model.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: seen.add(p.grad.dtype))
+    with torch.backends.mkldnn.flags(enabled=False):  # some CPUs promise bf16 products that they do not have
+        before = learner.log_probs(samples).sum()
+        learner.update(samples, _likelihood(samples), step=1, mini_batch=len(samples))
+        assert learner.log_probs(samples).sum() > before
+    assert seen == {torch.float32}
+
+
+def test_gradient_checkpointing_by_config_and_by_budget() -> None:
+    for wanted, planned, expected in [
+        (True, False, True),
+        (False, True, False),
+        (None, True, True),
+        (None, False, False),
+    ]:
+        config = _config()
+        config.model.enable_gradient_checkpointing = wanted
+        budget = Budget(40, 80, recompute=planned)
+        learner = Learner(tiny_llama("whet"), config, temperature=1.0, total_steps=10, budget=budget)
+        assert learner.model.is_gradient_checkpointing is expected
+    learner.configure(config, 1.0, Budget(40, 80, recompute=True))  # longer samples in another stage
+    assert learner.model.is_gradient_checkpointing
+    learner.configure(config, 1.0, Budget(40, 80, recompute=False))
+    assert not learner.model.is_gradient_checkpointing

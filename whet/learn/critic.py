@@ -11,7 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
 from whet.learn.packing import micro_batches
-from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable
+from whet.learn.scoring import gather
+from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, recompute_activations
 from whet.learn.value_head import ValueModel
 from whet.types import Sample
 
@@ -27,7 +28,7 @@ class Critic:
     def __init__(self, model: ValueModel, config: CriticConfig, total_steps: int, budget: Budget) -> None:
         self.model, self.config = model, config
         self._budget = budget
-        make_trainable(model.backbone, config.model.enable_gradient_checkpointing)
+        make_trainable(model.backbone, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("critic", model, config, total_steps, budget)
         self.optimizer = self._updates.optimizer
 
@@ -35,16 +36,14 @@ class Critic:
         """Go on under another config, with the same weights and optimizer."""
         self.config, self._budget = config, budget
         self._updates.configure(config, budget)
+        recompute_activations(self.model.backbone, config.model.enable_gradient_checkpointing, budget)
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Tensor:
         """Values (B, T) of the current weights, 0 past the end of a response."""
-        values_BT = torch.zeros(len(samples), max(len(s.ids) for s in samples))
         size, share = self.config.micro_batch_size_per_device_for_experience, self.config.share_prefix
-        for rows in micro_batches(samples, share, self._budget.tokens_experience, size):
-            values = self.model.response_values([samples[i] for i in rows], share)
-            values_BT[rows, : values.shape[1]] = values.float().cpu()
-        return values_BT
+        micros = micro_batches(samples, share, self._budget.tokens_experience, size)
+        return gather(samples, micros, lambda micro: self.model.response_values(micro, share))
 
     def update(
         self,

@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
-from whet.learn.packing import pad
+from whet.learn.packing import pad, to_device
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
-from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable
+from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, read, recompute_activations
 from whet.types import Sample
 
 # a micro-batch after its forward pass, and its rows of the mini-batch -> loss and metrics
@@ -38,7 +38,7 @@ class Learner:
     ) -> None:
         self.model, self.config = model, config
         self._temperature, self._budget = temperature, budget
-        make_trainable(model, config.model.enable_gradient_checkpointing)
+        make_trainable(model, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("actor", model, config, total_steps, budget)
         self.optimizer = self._updates.optimizer
 
@@ -46,6 +46,7 @@ class Learner:
         """Go on under another config, with the same weights and optimizer."""
         self.config, self._temperature, self._budget = config, temperature, budget
         self._updates.configure(config, budget)
+        recompute_activations(self.model, config.model.enable_gradient_checkpointing, budget)
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T) of the current weights, without gradient."""
@@ -108,21 +109,23 @@ class _Difference:
 
     def __init__(self, version: int | None) -> None:
         self._version = version
-        self._sum, self._max, self._tokens = 0.0, 0.0, 0
+        self._gaps: list[Tensor] = []  # sum and maximum of each micro-batch, on its device
+        self._tokens = 0
 
     def add(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
-        sampled = pad([s.log_probs for s in samples]).to(log_probs_BT.device)
-        mask = pad([s.mask if self._version in (None, s.version) else [0] * len(s.mask) for s in samples])
-        mask = mask.to(log_probs_BT.device)
+        counted = [s.mask if self._version in (None, s.version) else [0] * len(s.mask) for s in samples]
+        both = torch.stack([pad([s.log_probs for s in samples]), pad(counted)])
+        (flat,) = to_device(log_probs_BT.device, both.numpy().ravel())
+        sampled, mask = flat.view(both.shape)
         gap = torch.where(mask.bool(), (log_probs_BT - sampled).abs(), 0.0)
-        self._sum += float(gap.sum())
-        self._max = max(self._max, float(gap.max()))
-        self._tokens += int(mask.sum())
+        self._gaps += [gap.sum(), gap.max()]
+        self._tokens += sum(map(sum, counted))
 
     def metrics(self) -> dict[str, float]:
         if not self._tokens:
             return {}
+        gaps = read(self._gaps)
         return {
-            "rollout/log_prob_diff_mean": self._sum / self._tokens,
-            "rollout/log_prob_diff_max": self._max,
+            "rollout/log_prob_diff_mean": sum(gaps[::2]) / self._tokens,
+            "rollout/log_prob_diff_max": max(gaps[1::2]),
         }

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from whet.model.attention import PackedAttention, Segment
+from whet.model.attention import Attention, packed_attention_for
 from whet.types import Prompt, Sample
 
 
@@ -22,7 +24,7 @@ class Packed:
 
     ids_N: Tensor
     positions_N: Tensor
-    attention: PackedAttention
+    attention: Attention
     rows_M: Tensor  # index in the row of the token that predicts each response token
     targets_M: Tensor  # the response tokens
     place_M: Tensor  # where each response token lies in the flattened (B, T) of the micro-batch
@@ -36,44 +38,75 @@ class Packed:
 
 
 def pack(samples: Sequence[Sample], share_prefix: bool, device: torch.device | str = "cpu") -> Packed:
-    """Lay out samples in one row; samples of the same prompt that follow each other share it."""
-    T = max(len(s.ids) for s in samples)
-    ids: list[int] = []
-    positions: list[int] = []
-    segments: list[Segment] = []
-    rows: list[int] = []
-    place: list[int] = []
-    targets: list[int] = []
+    """Lay out samples in one row; samples of the same prompt that follow each other share it.
 
-    def lay(tokens: list[int], first_position: int, prefix: Segment | None) -> Segment:
-        segment = Segment(len(ids), len(tokens), *((prefix.start, prefix.length) if prefix else (0, 0)))
-        ids.extend(tokens)
-        positions.extend(range(first_position, first_position + len(tokens)))
-        segments.append(segment)
-        return segment
+    The last token of a response predicts nothing and is left out of the row.
+    """
+    segments: list[tuple[int, int, int, int]] = []  # start, length, prefix_start, prefix_length
+    first_positions: list[int] = []
+    laid: list[tuple[int, Prompt]] = []  # where each prompt lies in the row
+    ends: list[int] = []  # the last prompt token before each response, which predicts its first
+    starts: list[int] = []  # the first token of each response
+    written = [b for b, sample in enumerate(samples) if sample.ids]  # others were aborted before their first token
+    n = start = 0
+    shared: Prompt | None = None
+    for b in written:
+        prompt, R = samples[b].prompt, len(samples[b].ids)
+        P = len(prompt.ids)
+        if not share_prefix or prompt is not shared:
+            laid.append((n, prompt))
+            start, shared = n, prompt
+            segments.append((n, P if share_prefix else P + R - 1, 0, 0))
+            first_positions.append(0)
+            n += P
+        if share_prefix and R > 1:
+            segments.append((n, R - 1, start, P))
+            first_positions.append(P)
+        ends.append(start + P - 1)
+        starts.append(n)
+        n += R - 1
 
-    prompt: Segment | None = None
-    shared: Prompt | None = None  # the prompt that `prompt` is the segment of
-    for b, sample in enumerate(samples):
-        P = len(sample.prompt.ids)
-        if not sample.ids:  # aborted before its first token
-            continue
-        if not share_prefix:
-            segment = lay(sample.prompt.ids + sample.ids[:-1], 0, None)
-            rows.extend(range(segment.start + P - 1, segment.start + segment.length))
-        else:
-            if prompt is None or sample.prompt is not shared:
-                prompt, shared = lay(sample.prompt.ids, 0, None), sample.prompt
-            rows.append(prompt.start + P - 1)
-            if len(sample.ids) > 1:  # the last token predicts nothing and is left out
-                segment = lay(sample.ids[:-1], P, prompt)
-                rows.extend(range(segment.start, segment.start + segment.length))
-        targets.extend(sample.ids)
-        place.extend(range(b * T, b * T + len(sample.ids)))
-    ids_N, positions_N, rows_M, targets_M, place_M = (
-        torch.tensor(x, device=device) for x in (ids, positions, rows, targets, place)
+    T = max(len(sample.ids) for sample in samples)
+    responses = np.array([len(samples[b].ids) for b in written])
+    prompts = np.array([len(prompt.ids) for _, prompt in laid])
+    targets_M = _flat((samples[b].ids for b in written), int(responses.sum()))
+    inner_M = np.ones(len(targets_M), dtype=bool)
+    inner_M[np.cumsum(responses) - 1] = False
+    ids_N = np.empty(n, dtype=np.int64)
+    ids_N[_ranges([at for at, _ in laid], prompts)] = _flat((prompt.ids for _, prompt in laid), int(prompts.sum()))
+    ids_N[_ranges(starts, responses - 1)] = targets_M[inner_M]
+    rows_M = _ranges(np.array(starts) - 1, responses)
+    rows_M[np.cumsum(responses) - responses] = ends
+    table = np.array(segments, dtype=np.int64)
+    tensors = to_device(
+        device,
+        ids_N,
+        _ranges(first_positions, table[:, 1]),
+        rows_M,
+        targets_M,
+        _ranges(np.array(written) * T, responses),
     )
-    return Packed(ids_N, positions_N, PackedAttention(segments, device), rows_M, targets_M, place_M, (len(samples), T))
+    ids, positions, rows, targets, place = tensors
+    return Packed(ids, positions, packed_attention_for(table, device), rows, targets, place, (len(samples), T))
+
+
+def to_device(device: torch.device | str, *arrays: np.ndarray) -> list[Tensor]:
+    """Flat arrays of one dtype as tensors on a device: one copy, which on a GPU nobody waits for."""
+    joined = torch.from_numpy(np.concatenate(arrays))
+    if torch.device(device).type == "cuda":
+        joined = joined.pin_memory().to(device, non_blocking=True)
+    return list(joined.split([len(array) for array in arrays]))
+
+
+def _ranges(starts: Sequence[int] | np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... for each pair, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(np.asarray(starts) - before, lengths)
+
+
+def _flat(rows: Iterable[Sequence[float]], count: int, dtype: type = np.int64) -> np.ndarray:
+    """Ragged rows one after the other."""
+    return np.fromiter(chain.from_iterable(rows), dtype=dtype, count=count)
 
 
 def micro_batches(
@@ -121,5 +154,7 @@ def _units(
 
 def pad(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float32) -> Tensor:
     """Ragged rows as (B, T) with zeros at the end."""
-    T = max(len(r) for r in rows)
-    return torch.tensor([list(r) + [0] * (T - len(r)) for r in rows], dtype=dtype)
+    lengths = np.array([len(row) for row in rows])
+    padded = np.zeros((len(rows), int(lengths.max())))
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = _flat(rows, int(lengths.sum()), np.float64)
+    return torch.from_numpy(padded).to(dtype)

@@ -53,9 +53,17 @@ def score_all(
     measure: Callable[[Scored], Tensor] = attrgetter("log_probs_BT"),
 ) -> Tensor:
     """A measure of all samples (B, T), their log-probs unless told otherwise; no gradient, micro-batches of its own."""
-    out = torch.zeros(len(samples), max(len(s.ids) for s in samples))
     size = config.micro_batch_size_per_device_for_experience
-    for rows in micro_batches(samples, config.share_prefix, max_tokens, size):
-        values = measure(score(model, [samples[i] for i in rows], temperature, config.share_prefix))
-        out[rows, : values.shape[1]] = values.cpu()
+    micros = micro_batches(samples, config.share_prefix, max_tokens, size)
+    return gather(samples, micros, lambda micro: measure(score(model, micro, temperature, config.share_prefix)))
+
+
+def gather(
+    samples: Sequence[Sample], micros: Sequence[list[int]], values_of: Callable[[list[Sample]], Tensor]
+) -> Tensor:
+    """(B, T) on the host in fp32 of what is computed a micro-batch at a time; none waits for the one before it."""
+    found = [values_of([samples[i] for i in rows]) for rows in micros]
+    out = torch.zeros(len(samples), max(len(s.ids) for s in samples))
+    for rows, values in zip(micros, found):
+        out[rows, : values.shape[1]] = values.float().cpu()
     return out

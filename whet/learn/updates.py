@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig, CriticConfig
-from whet.learn.optimizer import build_optimizer, learning_rate
+from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32
 from whet.learn.packing import micro_batches
 from whet.types import Sample
 
@@ -30,6 +31,7 @@ class Budget:
 
     tokens_update: int | None  # None counts samples instead
     tokens_experience: int | None
+    recompute: bool = True  # whether memory needs gradient checkpointing; the config's true or false goes before it
 
 
 class Updates:
@@ -40,6 +42,7 @@ class Updates:
     ) -> None:
         self._name, self._model, self._config = name, model, config
         self._total_steps, self._budget = total_steps, budget
+        sum_gradients_in_fp32(model.parameters())
         self.optimizer = build_optimizer(model.parameters(), config.optim)
 
     def configure(self, config: ActorConfig | CriticConfig, budget: Budget) -> None:
@@ -78,22 +81,26 @@ class Updates:
         return metrics
 
     def _mini_batch(self, chosen: list[Sample], micro_step: MicroStep, progress: Progress | None) -> dict[str, float]:
-        sums: defaultdict[str, float] = defaultdict(float)
+        # Nothing here waits for the device until all micro-batches are on their way.
+        shares: list[dict[str, Tensor]] = []
         size = self._config.micro_batch_size_per_device_for_update
         for rows in micro_batches(chosen, self._config.share_prefix, self._budget.tokens_update, size):
             loss, metrics = micro_step([chosen[i] for i in rows], rows)
             loss.backward()
-            for name, value in metrics.items():
-                sums[name] += float(value)
+            shares.append(metrics)
             if progress is not None:
                 progress(len(rows))
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm)
-        finite = bool(torch.isfinite(norm))
+        grad_norm, *values = read([norm, *(value for metrics in shares for value in metrics.values())])
+        finite = math.isfinite(grad_norm)
         if finite:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        sums: defaultdict[str, float] = defaultdict(float)
+        for name, value in zip((name for metrics in shares for name in metrics), values):
+            sums[name] += value
         # A skipped update has no norm to average; its count says that it happened.
-        return dict(sums) | ({"grad_skipped": 0.0, "grad_norm": float(norm)} if finite else {"grad_skipped": 1.0})
+        return dict(sums) | ({"grad_skipped": 0.0, "grad_norm": grad_norm} if finite else {"grad_skipped": 1.0})
 
     def save(self, folder: Path) -> None:
         """Write the optimizer's state to `folder`."""
@@ -104,10 +111,23 @@ class Updates:
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
 
 
-def make_trainable(model: PreTrainedModel, gradient_checkpointing: bool) -> None:
+def read(numbers: Sequence[Tensor | float]) -> list[float]:
+    """Numbers from wherever they are, the first's device asked once for all of them."""
+    device = torch.as_tensor(numbers[0]).device
+    return torch.stack([torch.as_tensor(x, device=device).detach().reshape(()) for x in numbers]).tolist()
+
+
+def make_trainable(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:
     """Turn off dropout, whose noise would be taken for a change of the weights, and set up recomputation."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    if gradient_checkpointing:
+    recompute_activations(model, wanted, budget)
+
+
+def recompute_activations(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:
+    """Turn gradient checkpointing on or off as `enable_gradient_checkpointing` says, else as the budget was planned."""
+    if budget.recompute if wanted is None else wanted:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    elif model.is_gradient_checkpointing:
+        model.gradient_checkpointing_disable()
