@@ -55,7 +55,9 @@ class ActorConfig:
     micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
     micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for log-probs", least=1)
     micro_batch_tokens: int | None = key(
-        None, "tokens per packed micro-batch; null = micro_batch_size x (prompt + response length)", least=1
+        None,
+        "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
+        least=1,
     )
     share_prefix: bool = key(True, "pack a prompt once for all its samples")
     recompute_old_log_probs: bool | None = key(
@@ -104,7 +106,9 @@ class CriticConfig:
     micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
     micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for values", least=1)
     micro_batch_tokens: int | None = key(
-        None, "tokens per packed micro-batch; null = micro_batch_size x (prompt + response length)", least=1
+        None,
+        "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
+        least=1,
     )
     share_prefix: bool = key(True, "pack a prompt once for all its samples")
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)

@@ -27,7 +27,9 @@ class ModelConfig:
     override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("values that replace those of the model's own config.json")
     )
-    enable_gradient_checkpointing: bool = key(True, "recompute activations in the backward pass to save memory")
+    enable_gradient_checkpointing: bool | None = key(
+        None, "recompute activations in the backward pass; null = when memory needs it (GPU), always (CPU)"
+    )
     trust_remote_code: bool = key(False, "run Python code that comes with the model")
     freeze_vision_tower: bool = key(False, "do not train the vision encoder")
     lora: LoraConfig = field(default_factory=LoraConfig, metadata=section("low-rank adapters"))

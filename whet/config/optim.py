@@ -14,7 +14,11 @@ class OptimConfig:
     lr: float = key(1e-6, "learning rate", least=0)
     betas: tuple[float, float] = key((0.9, 0.999), "decay rates of AdamW's two moments", least=0, below=1)
     weight_decay: float = key(0.01, "decoupled weight decay", least=0)
-    strategy: str = key("adamw", "adamw, or adamw_bf16 (Kahan sums in bf16)", choices=("adamw", "adamw_bf16"))
+    strategy: str = key(
+        "adamw",
+        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such weights",
+        choices=("adamw", "adamw_bf16"),
+    )
     lr_warmup_ratio: float = key(0.0, "share of all steps over which lr rises from 0", least=0, most=1)
     lr_warmup_steps: int | None = key(None, "steps over which lr rises from 0; null = by lr_warmup_ratio", least=0)
     min_lr_ratio: float | None = key(

@@ -18,7 +18,7 @@ class FSDPConfig:
     enable_rank0_init: bool = key(True, "read weights on the first rank only and send them to the others")
     use_orig_params: bool = key(False, "keep the original parameters beside the shards")
     torch_dtype: str | None = key(
-        None, "dtype of the trained weights; null = fp32 (bf16 with adamw_bf16)", choices=DTYPES
+        None, "dtype of the trained weights; null = bf16 on a GPU, fp32 on a CPU (bf16 with adamw_bf16)", choices=DTYPES
     )
     fsdp_size: int = key(-1, "devices in a sharding group; -1 = all", least=1, also=(-1,))
     mp_param_dtype: str = key("bf16", "dtype of forward and backward passes on GPUs", choices=DTYPES)

@@ -59,7 +59,7 @@ def choose_placement(config: Config, part: str = "actor") -> Placement:
         raise UserError("trainer.device=cuda: torch sees no CUDA device here; set trainer.device=cpu or auto")
     device = "cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
     worker = getattr(config.worker, part)
-    default = "bf16" if worker.optim.strategy == "adamw_bf16" else "fp32"
+    default = "bf16" if device == "cuda" or worker.optim.strategy == "adamw_bf16" else "fp32"
     dtype = _DTYPES[worker.fsdp.torch_dtype or default]
     if device == "cpu" and dtype is torch.bfloat16:
         _make_bf16_safe(part)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.algos import needs_of
@@ -18,16 +19,19 @@ from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
+from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.reference import Reference
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
-from whet.model.load import load_backbone, load_model, load_model_config
+from whet.model.fused import decoder_of
+from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine
 from whet.rollout.hf import HFEngine
 from whet.rollout.native import NativeEngine
 from whet.run.console import Console
 from whet.run.device import Placement, choose_placement
+from whet.run.experience import needs_reference
 from whet.run.manifest import Checkpoint
 from whet.run.stages import Stages
 from whet.types import Prompt
@@ -136,11 +140,12 @@ def configure(rooms: Rooms, config: Config) -> None:
     """Go on under the config of another stage; nothing is loaded or lost by it."""
     rooms.config = config
     temperature, actor = config.worker.rollout.temperature, config.worker.actor
-    rooms.learner.configure(actor, temperature, budget(config))
+    tokens = budget(config, "actor", rooms.learner.model)
+    rooms.learner.configure(actor, temperature, tokens)
     if rooms.critic is not None:
-        rooms.critic.configure(config.worker.critic, budget(config, "critic"))
+        rooms.critic.configure(config.worker.critic, budget(config, "critic", rooms.critic.model.backbone))
     if rooms.reference is not None:
-        rooms.reference.configure(actor, temperature, budget(config).tokens_experience)
+        rooms.reference.configure(actor, temperature, tokens.tokens_experience)
     if rooms.loader is not None:
         rooms.loader.resize(draw_size(config, len(rooms.loader)))
     rooms.control.enter(config)
@@ -155,7 +160,7 @@ def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedM
 def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Learner:
     """The policy with its optimizer."""
     actor = config.worker.actor
-    return Learner(model, actor, config.worker.rollout.temperature, total_steps, budget(config))
+    return Learner(model, actor, config.worker.rollout.temperature, total_steps, budget(config, "actor", model))
 
 
 def critic_model(config: Config) -> ModelConfig:
@@ -199,26 +204,60 @@ def open_critic(config: Config, path: str, checkpoint: Checkpoint | None, total_
     )
     model = ValueModel(backbone)
     model.load_head(Path(weights))
-    return Critic(model, config.worker.critic, total_steps, budget(config, "critic"))
+    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", backbone))
 
 
 def open_reference(config: Config, path: str, placement: Placement) -> Reference:
     """A frozen copy of the weights that training started from."""
     model = load_weights(path, config, placement)
     actor, temperature = config.worker.actor, config.worker.rollout.temperature
-    return Reference(model, actor, temperature, budget(config).tokens_experience)
+    return Reference(model, actor, temperature, budget(config, "actor", model).tokens_experience)
 
 
-def budget(config: Config, part: str = "actor") -> Budget:
-    """Tokens of a micro-batch: `micro_batch_tokens`, or so many of the longest samples; None counts samples."""
+def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None, cache_bytes: int = 0) -> Budget:
+    """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
+
+    Without a GPU it is so many of the longest samples. `cache_bytes` is what the engine holds of the GPU meanwhile.
+    """
     worker = getattr(config.worker, part)
-    if not worker.dynamic_batching:
-        return Budget(None, None)
     longest = config.data.max_prompt_length + config.data.max_response_length
-    return Budget(
-        worker.micro_batch_tokens or worker.micro_batch_size_per_device_for_update * longest,
-        worker.micro_batch_tokens or worker.micro_batch_size_per_device_for_experience * longest,
-    )
+    tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
+    planned = None
+    if model is not None and model.device.type == "cuda":
+        planned = plan(
+            torch.cuda.get_device_properties(model.device).total_memory,
+            _held_bytes(config, part, model) + cache_bytes,
+            token_bytes(model.config, model.dtype, fused=decoder_of(model) is not None),
+            longest,
+            needed=(tokens or longest) if worker.dynamic_batching else by_samples,
+            recompute=worker.model.enable_gradient_checkpointing,
+        )
+    recompute = planned is None or planned.recompute
+    if not worker.dynamic_batching:
+        return Budget(None, None, recompute)
+    if tokens is not None:
+        return Budget(tokens, tokens, recompute)
+    return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
+
+
+def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
+
+    The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
+    """
+    own = sum(p.numel() for p in model.parameters())
+    held = model_bytes(own, model.dtype, trained=True) + head_bytes(model.config, model.dtype)
+    actor = own
+    if "values" in needs_of(config.algorithm.adv_estimator):
+        paths = {"actor": config.worker.actor.model.model_path, "critic": critic_model(config).model_path}
+        other = "critic" if part == "actor" else "actor"
+        path = local_name(config, paths[other] or "")
+        size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
+        held += model_bytes(size, choose_placement(config, other).dtype, trained=True)
+        actor = own if part == "actor" else size
+    if needs_reference(config.algorithm):
+        held += model_bytes(actor, choose_placement(config).dtype, trained=False)
+    return held
 
 
 def open_engine(

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, Qwen3Config
+
+from whet.learn.memory import TokenBytes, head_bytes, model_bytes, plan, token_bytes
+from whet.learn.updates import Budget
+
+H200 = 150_000_000_000
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_hidden_layers=30,
+    num_attention_heads=9,
+    num_key_value_heads=3,
+)
+QWEN3 = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=2048,
+    intermediate_size=6144,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+)
+
+
+def test_bytes_of_a_model() -> None:
+    assert model_bytes(10, torch.bfloat16, trained=True) == 10 * (2 + 4 + 2 + 2 + 4)
+    assert model_bytes(10, torch.float32, trained=True) == 10 * (4 + 4 + 4 + 4)
+    assert model_bytes(10, torch.bfloat16, trained=False) == 20
+
+
+def test_bytes_of_a_token_by_hand() -> None:
+    kept = 2 * 576 + (576 + 2 * 192) + (576 + 192) + 576 + 2 * 1536
+    fused = token_bytes(SMOLLM2, torch.bfloat16, fused=True)
+    assert fused.kept == 32 * 2 * kept + 16 * 576
+    assert fused.recomputed == 30 * 4 * 576 + 3 * 2 * kept + 16 * 576
+    assert fused.forward == 2 * 2 * kept + 16 * 576
+    modules = token_bytes(SMOLLM2, torch.bfloat16, fused=False)
+    assert 2.4 * fused.kept < modules.kept < 2.5 * fused.kept
+
+
+def _held(config: LlamaConfig | Qwen3Config, parameters: int) -> int:
+    return model_bytes(parameters, torch.bfloat16, trained=True) + head_bytes(config, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "device", "expected"),
+    [
+        (SMOLLM2, 135_000_000, H200, Budget(32768, 32768, False)),
+        (QWEN3, 1_720_000_000, H200, Budget(32768, 32768, False)),
+        (QWEN3, 1_720_000_000, 40_000_000_000, Budget(3072, 32768, False)),
+        (QWEN3, 1_720_000_000, 34_000_000_000, Budget(2048, 9216, True)),
+    ],
+)
+def test_known_models_on_known_devices(
+    config: LlamaConfig | Qwen3Config, parameters: int, device: int, expected: Budget
+) -> None:
+    token = token_bytes(config, torch.bfloat16, fused=True)
+    found = plan(device, _held(config, parameters), token, longest=1024, needed=1024, recompute=None)
+    assert found == expected
+
+
+TOKEN = TokenBytes(kept=1000, recomputed=100, forward=50)
+
+
+@pytest.mark.parametrize(
+    ("room", "longest", "needed", "recompute", "expected"),
+    [
+        (4_000_000, 700, 700, None, Budget(3072, 32768, False)),  # in whole kilotokens
+        (1_500_000, 700, 1400, None, Budget(1024, 29696, False)),
+        (1_500_000, 700, 1600, None, Budget(14336, 29696, True)),  # what is needed does not fit without
+        (4_000_000, 700, 700, True, Budget(32768, 32768, True)),  # the config has the last word
+        (1_500_000, 1600, 1600, False, Budget(1600, 29696, False)),  # the longest sample at least
+        (-5, 700, 700, None, Budget(700, 700, True)),
+        (10**9, 50_000, 50_000, None, Budget(50_000, 50_000, False)),
+    ],
+)
+def test_plan(room: int, longest: int, needed: int, recompute: bool | None, expected: Budget) -> None:
+    total = 10**9
+    held = round(total * 0.85) - room
+    assert plan(total, held, TOKEN, longest, needed, recompute) == expected

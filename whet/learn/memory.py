@@ -1,0 +1,73 @@
+"""How many tokens a micro-batch may hold on a GPU, and whether activations must be computed twice for it.
+
+Everything is counted from what the device has in all and from the shapes of the models, never from what happens to be
+free: how a batch is cut is part of a run's arithmetic, and must come out the same after a resume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PretrainedConfig
+
+from whet.learn.updates import Budget
+
+_MOST = 32768  # tokens beyond which matrix products get no quicker
+_MULTIPLE = 1024
+_SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use
+_MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
+_LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
+
+
+def model_bytes(parameters: int, dtype: torch.dtype, trained: bool) -> int:
+    """Weights and, where they are trained, fp32 gradients and the optimizer's state, which is 8 bytes either way."""
+    return parameters * (dtype.itemsize + (12 if trained else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """What one token of a micro-batch holds at the peak."""
+
+    kept: int  # a forward and a backward pass over all that every layer keeps
+    recomputed: int  # the same with gradient checkpointing: each layer's input, and one layer at a time
+    forward: int  # no gradient
+
+
+def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool) -> TokenBytes:
+    """Bytes a token for a model of this shape, run by fused kernels or by its own modules."""
+    text = model.get_text_config()
+    heads, hidden, layers = text.num_attention_heads, text.hidden_size, text.num_hidden_layers
+    head_dim = getattr(text, "head_dim", None) or hidden // heads
+    q = heads * head_dim
+    kv = (getattr(text, "num_key_value_heads", None) or heads) * head_dim
+    intermediate = getattr(text, "intermediate_size", None) or 4 * hidden
+    # Two streams, queries, keys and values, queries and keys before their norms, attention's output, gate and up.
+    elements = 2 * hidden + (q + 2 * kv) + (q + kv) + q + 2 * intermediate
+    layer = round(elements * dtype.itemsize * (1.0 if fused else _MODULES))
+    ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
+    return TokenBytes(
+        kept=(layers + 2) * layer + ends,
+        recomputed=layers * 2 * hidden * dtype.itemsize + 3 * layer + ends,
+        forward=2 * layer + ends,
+    )
+
+
+def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
+    """What turning hidden states into log-probs takes, whatever the number of tokens."""
+    text = model.get_text_config()
+    return _LOGITS * dtype.itemsize + 2 * 4 * text.vocab_size * text.hidden_size  # the weight's gradient, fp32, twice
+
+
+def plan(total: int, held: int, token: TokenBytes, longest: int, needed: int, recompute: bool | None) -> Budget:
+    """The budget on a device of `total` bytes of which models and caches take `held`.
+
+    `recompute` None asks for gradient checkpointing only where `needed` tokens do not fit without it. Micro-batches
+    hold what fits, in whole kilotokens, but the longest sample at least.
+    """
+    room = max(0, round(total * _SHARE) - held)
+    if recompute is None:
+        recompute = room // token.kept < needed
+    sizes = (room // (token.recomputed if recompute else token.kept), room // token.forward)
+    update, experience = (max(longest, min(_MOST, size // _MULTIPLE * _MULTIPLE)) for size in sizes)
+    return Budget(update, experience, recompute)
