@@ -94,7 +94,7 @@ def _first_state(states: dict[Tensor, dict[str, Tensor]], p: Tensor) -> dict[str
 def _update(p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) -> None:
     """w ← w − (rate · m / (√v / correction + eps) + decay · w), after m and v took in the gradient."""
     m, v, low = state["exp_avg"], state["exp_avg_sq"], state.get("compensation")
-    if low is not None and kernels.available(p.device) and _dense(p, gradient, low, m, v):
+    if low is not None and p.is_cuda and kernels.available(p.device) and _dense(p, gradient, low, m, v):
         from whet.kernels.kahan import kahan_adamw_  # imports triton, which not every machine has
 
         kahan_adamw_(p, gradient, low, m, v, *by)
