@@ -10,8 +10,29 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on CPU tensors; triton reads it when the first is defined
+
+from whet import kernels
 from whet.assets import builtin
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """Where tests of kernels put their tensors."""
+    return torch.device(DEVICE)
+
+
+@pytest.fixture
+def kernels_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let triton's interpreter count as a device that has kernels."""
+    if find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    monkeypatch.setattr(kernels, "available", lambda device: True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Imports point one way: cli → run → rooms → model → assets, config, types, errors."""
+"""Imports point one way: cli → run → rooms → model → kernels, assets, config, types, errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "assets": GROUND,
-    "model": {"assets"} | GROUND,
-    **{room: {"model", "assets"} | GROUND for room in ROOMS},
-    "run": ROOMS | {"model", "assets"} | GROUND,
-    "cli": ROOMS | {"run", "model", "assets"} | GROUND,
+    "kernels": {"errors"},
+    "model": {"kernels", "assets"} | GROUND,
+    **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
+    "run": ROOMS | {"model", "kernels", "assets"} | GROUND,
+    "cli": ROOMS | {"run", "model", "kernels", "assets"} | GROUND,
 }
 
 

@@ -1,40 +1,12 @@
-"""Kernels run compiled where there is a CUDA device, else on CPU tensors in triton's interpreter.
-
-Tests of other rooms that launch kernels import `DEVICE` from here too: `from kernels.conftest import DEVICE`.
-"""
+"""Kernels run compiled where there is a CUDA device, else on CPU tensors in triton's interpreter."""
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _interpret() -> None:
-    """Choose triton's interpreter, before the first kernel is defined; let it count loops with numpy 2.4 and later."""
-    os.environ["TRITON_INTERPRET"] = "1"
-    if find_spec("triton") is None:
-        return
-    from triton.runtime import interpreter
-
-    # triton 3.6 keeps scalars as arrays of one element, which numpy 2.4 no longer turns into an int (triton #9171).
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch_tensor_and_index(tensor: type, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda scalar: int(scalar.handle.data.item()))
-
-    interpreter._patch_lang_tensor = patch_tensor_and_index
-
-
-if DEVICE == "cpu":
-    _interpret()
+from conftest import DEVICE as DEVICE  # tests of other rooms import it from here too
 
 
 class _WithoutTriton(pytest.Module):
@@ -49,9 +21,3 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     if find_spec("triton") is None:
         return _WithoutTriton.from_parent(parent, path=module_path)
     return None
-
-
-@pytest.fixture(scope="session")
-def device() -> torch.device:
-    """Where the tests of this folder put their tensors."""
-    return torch.device(DEVICE)

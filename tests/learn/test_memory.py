@@ -50,9 +50,9 @@ def _held(config: LlamaConfig | Qwen3Config, parameters: int) -> int:
 @pytest.mark.parametrize(
     ("config", "parameters", "device", "expected"),
     [
-        (SMOLLM2, 135_000_000, H200, Budget(32768, 32768, False)),
-        (QWEN3, 1_720_000_000, H200, Budget(32768, 32768, False)),
-        (QWEN3, 1_720_000_000, 40_000_000_000, Budget(3072, 32768, False)),
+        (SMOLLM2, 135_000_000, H200, Budget(51200, 51200, False)),
+        (QWEN3, 1_720_000_000, H200, Budget(16384, 16384, False)),
+        (QWEN3, 1_720_000_000, 40_000_000_000, Budget(3072, 16384, False)),
         (QWEN3, 1_720_000_000, 34_000_000_000, Budget(2048, 9216, True)),
     ],
 )
@@ -60,10 +60,11 @@ def test_known_models_on_known_devices(
     config: LlamaConfig | Qwen3Config, parameters: int, device: int, expected: Budget
 ) -> None:
     token = token_bytes(config, torch.bfloat16, fused=True)
-    found = plan(device, _held(config, parameters), token, longest=1024, needed=1024, recompute=None)
+    found = plan(device, _held(config, parameters), parameters, token, longest=1024, needed=1024, recompute=None)
     assert found == expected
 
 
+PARAMETERS = 213_600_000  # 32 kilotokens are enough work
 TOKEN = TokenBytes(kept=1000, recomputed=100, forward=50)
 
 
@@ -82,4 +83,4 @@ TOKEN = TokenBytes(kept=1000, recomputed=100, forward=50)
 def test_plan(room: int, longest: int, needed: int, recompute: bool | None, expected: Budget) -> None:
     total = 10**9
     held = round(total * 0.85) - room
-    assert plan(total, held, TOKEN, longest, needed, recompute) == expected
+    assert plan(total, held, PARAMETERS, TOKEN, longest, needed, recompute) == expected

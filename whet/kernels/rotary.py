@@ -130,7 +130,7 @@ def _rotate_to_pages(
     )
     store_halves(q_NHD + token * HEADS * D, heads, first, second, D, is_query)
     slot = tl.load(slots_N + token).to(tl.int64)
-    kept = slot >= 0
+    kept = slot + tl.zeros_like(heads) >= 0  # a block, as the masks it meets are
     page, row = slot // P, slot % P
     base = (page * KV * P + row) * D
     store_halves(keys + base, (heads - HEADS) * P, first, second, D, kept & (heads >= HEADS) & (heads < HEADS + KV))

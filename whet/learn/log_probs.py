@@ -8,7 +8,7 @@ On a GPU whet's kernels reduce a chunk, and turn it into its gradient, in one pa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,14 +28,13 @@ def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperatur
     Both are (N,) in fp32, or in fp64 when the hidden states are.
     """
     if _use_kernels(hidden_NH, head.softcap):
-        return _KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature)
+        return _KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.exact)
     return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
 
 
 def _use_kernels(hidden_NH: Tensor, softcap: float | None) -> bool:
     """Kernels compute in fp32, from logits as the product left them."""
-    device = hidden_NH.device
-    return device.type == "cuda" and kernels.available(device) and softcap is None and hidden_NH.dtype != torch.float64
+    return kernels.available(hidden_NH.device) and softcap is None and hidden_NH.dtype != torch.float64
 
 
 def chunks(n: int, vocabulary: int) -> list[slice]:
@@ -112,17 +111,23 @@ class _KernelTokenLogProbs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_N: Tensor, temperature: float
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        temperature: float,
+        exact: bool,
     ) -> tuple[Tensor, Tensor]:
         from whet.kernels.log_probs import row_statistics
 
         log_probs = torch.empty(len(targets_N), dtype=torch.float32, device=hidden_NH.device)
         entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
         for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
-            logits_NV = F.linear(hidden_NH[rows], weight_VH, bias_V)
-            log_probs[rows], normaliser[rows], entropy[rows] = row_statistics(
-                logits_NV, targets_N[rows], temperature, want_entropy=True
-            )
+            logits_NV = Head(weight_VH, bias_V, None, exact).logits(hidden_NH[rows])
+            found = row_statistics(logits_NV, targets_N[rows], temperature, want_entropy=True)
+            for whole, part in zip((log_probs, normaliser, entropy), found):
+                whole[rows] = cast(Tensor, part)
             del logits_NV  # the next chunk takes its place
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
         ctx.temperature = temperature
@@ -137,7 +142,7 @@ class _KernelTokenLogProbs(torch.autograd.Function):
         hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         if grad_log_probs is None and grad_entropy is None:
-            return (None,) * 5
+            return (None,) * 6
         grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
         # Sums over chunks are kept in fp32; autograd rounds them to the dtype in which the gradient is wanted.
         grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32) if need_weight else None
@@ -160,7 +165,7 @@ class _KernelTokenLogProbs(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad_NV.sum(dim=0, dtype=torch.float32)
             del grad_NV
-        return grad_hidden, grad_weight, grad_bias, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
 def _kernel_chunks(n: int, vocabulary: int) -> list[slice]:

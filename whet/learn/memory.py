@@ -13,7 +13,8 @@ from transformers import PretrainedConfig
 
 from whet.learn.updates import Budget
 
-_MOST = 32768  # tokens beyond which matrix products get no quicker
+_WORK = 7e12  # parameters x tokens of a micro-batch that keep a GPU busy while the host launches the next one
+_LEAST_CAP, _MOST_CAP = 16384, 65536  # tokens; the products of a large model get no quicker beyond the first
 _MULTIPLE = 1024
 _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use
 _MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
@@ -59,7 +60,9 @@ def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
     return _LOGITS * dtype.itemsize + 2 * 4 * text.vocab_size * text.hidden_size  # the weight's gradient, fp32, twice
 
 
-def plan(total: int, held: int, token: TokenBytes, longest: int, needed: int, recompute: bool | None) -> Budget:
+def plan(
+    total: int, held: int, parameters: int, token: TokenBytes, longest: int, needed: int, recompute: bool | None
+) -> Budget:
     """The budget on a device of `total` bytes of which models and caches take `held`.
 
     `recompute` None asks for gradient checkpointing only where `needed` tokens do not fit without it. Micro-batches
@@ -69,5 +72,6 @@ def plan(total: int, held: int, token: TokenBytes, longest: int, needed: int, re
     if recompute is None:
         recompute = room // token.kept < needed
     sizes = (room // (token.recomputed if recompute else token.kept), room // token.forward)
-    update, experience = (max(longest, min(_MOST, size // _MULTIPLE * _MULTIPLE)) for size in sizes)
+    enough = min(_MOST_CAP, max(_LEAST_CAP, int(_WORK / parameters)))
+    update, experience = (max(longest, min(enough, size) // _MULTIPLE * _MULTIPLE) for size in sizes)
     return Budget(update, experience, recompute)

@@ -115,21 +115,27 @@ def micro_batches(
     """Cut samples into micro-batches; each is a list of indices into `samples`. Empty responses are left out.
 
     With `max_tokens` the packed row of each holds at most that many tokens (a single longer sample still gets its
-    own); without it each holds at most `max_samples` samples. Longest first into the first micro-batch with room.
+    own), and they are as few and as even as that allows; without it each holds at most `max_samples` samples.
     """
     written = [i for i, sample in enumerate(samples) if sample.ids]
     if max_tokens is None:
         return [written[i : i + max_samples] for i in range(0, len(written), max_samples)]
-    units = list(_units(samples, written, share_prefix, max_tokens))
-    bins: list[tuple[int, list[int]]] = []
-    for size, members in sorted(units, key=lambda unit: -unit[0]):
-        for i, (used, held) in enumerate(bins):
-            if used + size <= max_tokens:
-                bins[i] = (used + size, held + members)
-                break
-        else:
-            bins.append((size, members))
-    return [held for _, held in bins]
+    units = sorted(_units(samples, written, share_prefix, max_tokens), key=lambda unit: -unit[0])
+    fewest = max(1, -(-sum(size for size, _ in units) // max_tokens))
+    for count in range(fewest, len(units) + 1):
+        bins = _spread(units, count)
+        if all(size <= max_tokens or len(members) == 1 for size, members in bins):
+            return [members for _, members in bins if members]
+    return [members for _, members in units]
+
+
+def _spread(units: list[tuple[int, list[int]]], count: int) -> list[tuple[int, list[int]]]:
+    """Units, the largest first, each into the emptiest of `count` micro-batches."""
+    bins: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
+    for size, members in units:
+        i = min(range(count), key=lambda i: bins[i][0])
+        bins[i] = (bins[i][0] + size, bins[i][1] + members)
+    return bins
 
 
 def _units(

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from whet import kernels
 from whet.errors import UserError
 
 NAME = "whet"
@@ -69,6 +71,15 @@ class Segment:
     length: int
     prefix_start: int = 0
     prefix_length: int = 0
+
+
+def packed_attention_for(segments: np.ndarray, device: torch.device | str) -> Attention:
+    """The quickest packed attention that a device has; rows of `segments` are the fields of `Segment`."""
+    if kernels.available(device):
+        from whet.model.kernel_attention import KernelAttention  # imports triton, which not every machine has
+
+        return KernelAttention(segments, device)
+    return PackedAttention([Segment(*row) for row in segments.tolist()], device)
 
 
 class PackedAttention:

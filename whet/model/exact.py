@@ -13,7 +13,8 @@ again. Imports triton: ask `whet.kernels.available` first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -24,17 +25,33 @@ from torch.overrides import TorchFunctionMode
 from whet.errors import UserError
 from whet.kernels import exact as kernels
 
+_ACTIVE: ContextVar[bool] = ContextVar("exact", default=False)
 _mm = torch.ops.aten.mm  # not routed, so that a backward inside the mode stays the library's
 
 
 class ExactMode(TorchFunctionMode):
     """Inside it, no token's numbers depend on the other tokens of the batch."""
 
+    def __enter__(self) -> Self:
+        """Begin; attention asks `in_exact_mode` which of its kernels to use."""
+        self._token = _ACTIVE.set(True)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """End."""
+        super().__exit__(*error)
+        _ACTIVE.reset(self._token)
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run `func`, or the exact function in its place; the mode is off meanwhile."""
         return _ROUTES.get(func, func)(*args, **(kwargs or {}))
+
+
+def in_exact_mode() -> bool:
+    """Whether a model is being run in exact mode."""
+    return _ACTIVE.get()
 
 
 def exact_linear(x: Tensor, w_NK: Tensor, b_N: Tensor | None = None) -> Tensor:

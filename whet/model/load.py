@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,6 +26,7 @@ from transformers import (
 
 from whet.errors import UserError
 from whet.model import attention
+from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.support import ACTOR, check_config, check_layers
 
 # What reading a missing, damaged or foreign file can raise.
@@ -129,6 +131,7 @@ def _load(
         raise UserError(f"{section}.model_path: {path} holds no weights for {names}; use a complete model")
     cast(nn.Module, model).to(device)
     check_layers(model.eval(), path, section)
+    fuse(model)
     return model
 
 
@@ -139,9 +142,14 @@ class Head:
     weight_VH: Tensor
     bias_V: Tensor | None
     softcap: float | None
+    exact: bool = False  # the same bits for a row whatever the others are
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """(N, V) in the dtype of the weights."""
+        if self.exact:
+            from whet.model.exact import exact_linear
+
+            return exact_linear(hidden_NH, self.weight_VH, self.bias_V)
         logits = nn.functional.linear(hidden_NH, self.weight_VH, self.bias_V)
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
@@ -152,15 +160,26 @@ def head_of(model: PreTrainedModel) -> Head:
     """The model's output head; the weights are the model's own, not a copy."""
     layer = model.get_output_embeddings()
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return Head(layer.weight, getattr(layer, "bias", None), softcap)
+    return Head(layer.weight, getattr(layer, "bias", None), softcap, is_exact(model))
 
 
 def hidden_states(model: PreTrainedModel, ids_N: Tensor, positions_N: Tensor, how: attention.Attention) -> Tensor:
     """Last hidden states (N, H) of one packed row of tokens, before the output head."""
-    output = model.base_model(
-        input_ids=ids_N.unsqueeze(0), position_ids=positions_N.unsqueeze(0), use_cache=False, attention=how
-    )
+    if (decoder := decoder_of(model)) is not None:
+        return decoder.hidden_states(ids_N, positions_N, how)
+    with _mode_of(model):
+        output = model.base_model(
+            input_ids=ids_N.unsqueeze(0), position_ids=positions_N.unsqueeze(0), use_cache=False, attention=how
+        )
     return output.last_hidden_state[0]
+
+
+def _mode_of(model: PreTrainedModel) -> AbstractContextManager[object]:
+    if not is_exact(model):
+        return nullcontext()
+    from whet.model.exact import ExactMode
+
+    return ExactMode()
 
 
 def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

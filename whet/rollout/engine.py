@@ -9,6 +9,7 @@ from typing import Protocol
 from whet.errors import UserError
 from whet.types import Prompt, Sample
 
+KEPT_CACHE = 0.2  # share of a GPU's memory that an engine may hold on to while others train
 Progress = Callable[[int], None]  # called with the number of samples that just finished
 
 

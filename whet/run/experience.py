@@ -51,9 +51,9 @@ class Experience:
         """These rows as a policy loss sees them, cut to the width of the log-probs and on their device."""
         T, device = log_probs_BT.shape[1], log_probs_BT.device
         old, advantages, mask = (
-            values[rows, :T].to(device) for values in (self.old_log_probs_BT, self.advantages_BT, self.mask_BT)
+            on_device(values[rows, :T], device) for values in (self.old_log_probs_BT, self.advantages_BT, self.mask_BT)
         )
-        weights = None if self.weights_BT is None else self.weights_BT[rows, :T].to(device)
+        weights = None if self.weights_BT is None else on_device(self.weights_BT[rows, :T], device)
         return LossInputs(log_probs_BT, old, advantages, mask, weights)
 
     def metrics(self) -> dict[str, float]:
@@ -61,6 +61,11 @@ class Experience:
         names = dict.fromkeys(name for found in self.correction_metrics for name in found)
         columns = {name: [found[name] for found in self.correction_metrics if name in found] for name in names}
         return {name: sum(values) / len(values) for name, values in columns.items()}
+
+
+def on_device(values: Tensor, device: torch.device) -> Tensor:
+    """A copy that the host does not wait for: from pageable memory it would, until the device has caught up."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def needs_reference(config: AlgorithmConfig) -> bool:

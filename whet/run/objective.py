@@ -16,7 +16,7 @@ from whet.learn.learner import MakeLoss, MicroLoss
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
 from whet.run.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
-from whet.run.experience import Experience
+from whet.run.experience import Experience, on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,9 @@ def objective(
             log_probs_BT, entropy_BT = scored.log_probs_BT, scored.entropy_BT
             chosen, T = [mini[i] for i in rows], log_probs_BT.shape[1]
             inputs = batch.loss_inputs(chosen, log_probs_BT)
-            inputs.prepared = {name: values[rows, :T].to(log_probs_BT.device) for name, values in prepared.items()}
+            inputs.prepared = {
+                name: on_device(values[rows, :T], log_probs_BT.device) for name, values in prepared.items()
+            }
             mask = inputs.mask_BT
             loss, metrics = policy_loss(inputs, actor, aggregate)
             metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask)}
@@ -103,7 +105,7 @@ def _kl_term(
 
     def estimate(scored: Scored, rows: list[int], mask: Tensor) -> Tensor:
         # Outside the mask both are 0: an inf there would make a nan of the gradient.
-        inside, ref = mask.bool(), ref_BT[rows, : mask.shape[1]].to(mask.device)
+        inside, ref = mask.bool(), on_device(ref_BT[rows, : mask.shape[1]], mask.device)
         return kl_penalty(torch.where(inside, scored.log_probs_BT, 0.0), torch.where(inside, ref, 0.0), name)
 
     return estimate

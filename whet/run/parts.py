@@ -26,7 +26,7 @@ from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
 from whet.reward.scorer import RewardScorer
-from whet.rollout.engine import Engine
+from whet.rollout.engine import KEPT_CACHE, Engine
 from whet.rollout.hf import HFEngine
 from whet.rollout.native import NativeEngine
 from whet.run.console import Console
@@ -214,19 +214,21 @@ def open_reference(config: Config, path: str, placement: Placement) -> Reference
     return Reference(model, actor, temperature, budget(config, "actor", model).tokens_experience)
 
 
-def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None, cache_bytes: int = 0) -> Budget:
+def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
     """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
 
-    Without a GPU it is so many of the longest samples. `cache_bytes` is what the engine holds of the GPU meanwhile.
+    Without a GPU it is so many of the longest samples.
     """
     worker = getattr(config.worker, part)
     longest = config.data.max_prompt_length + config.data.max_response_length
     tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
     planned = None
     if model is not None and model.device.type == "cuda":
+        total = torch.cuda.get_device_properties(model.device).total_memory
         planned = plan(
-            torch.cuda.get_device_properties(model.device).total_memory,
-            _held_bytes(config, part, model) + cache_bytes,
+            total,
+            _held_bytes(config, part, model) + round(KEPT_CACHE * total),
+            sum(p.numel() for p in model.parameters()),
             token_bytes(model.config, model.dtype, fused=decoder_of(model) is not None),
             longest,
             needed=(tokens or longest) if worker.dynamic_batching else by_samples,
@@ -265,9 +267,19 @@ def open_engine(
 ) -> Engine:
     """The engine that `worker.rollout.name` names, on the learner's weights."""
     rollout = config.worker.rollout
+    slots = rollout.max_num_seqs or (512 if model.device.type == "cuda" else 64)
     if rollout.name == "hf":
-        return HFEngine(model, tokenizer, ends, rollout.max_num_seqs)
-    return NativeEngine(model, tokenizer, ends, rollout.max_num_seqs, rollout.max_num_batched_tokens)
+        return HFEngine(model, tokenizer, ends, slots)
+    return NativeEngine(
+        model,
+        tokenizer,
+        ends,
+        slots,
+        rollout.max_num_batched_tokens,
+        max_model_len=rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length,
+        memory_share=rollout.gpu_memory_utilization,
+        eager=rollout.enforce_eager,
+    )
 
 
 def recompute_old_log_probs(config: Config) -> bool:

@@ -17,6 +17,7 @@ from whet.data.loader import PromptLoader
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
+from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
@@ -142,6 +143,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     weights = str(checkpoint.path / "actor" / "huggingface") if checkpoint else path
     choose_threads(placement, count_parameters(path))
     model = parts.load_weights(weights, config, placement)
+    if config.worker.rollout.exact:
+        make_exact(model)
     console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
     return Rooms(

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.native.sampler import _cut, _pick, sample
+from whet.rollout.native.sampler import SamplingRows, _cut, _pick, sample
 
 
 def _logits(vocabulary: int, seed: int = 0, rows: int = 1) -> Tensor:
@@ -88,7 +88,7 @@ def test_filtered_tokens_come_as_often_as_their_renormalised_probability() -> No
 def test_filters_keep_the_tokens_that_transformers_keeps(vocabulary, seed, temperature, top_k, top_p, min_p) -> None:
     params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     logits = _logits(vocabulary, seed).double()  # double: sums of shares must not depend on their order
-    kept = _cut((logits / temperature).softmax(-1), [params])
+    kept = _cut((logits / temperature).softmax(-1), SamplingRows.of([params], torch.device("cpu")))
     assert (kept > 0).tolist() == (_warped(logits, params) > -torch.inf).tolist()
 
 

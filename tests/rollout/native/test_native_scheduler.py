@@ -17,6 +17,10 @@ def _request(name: str, n: int, prompt_tokens: int = 3) -> Request:
     return request
 
 
+def _yes(_: object) -> bool:
+    return True
+
+
 def _prefill(requests: list[Request]) -> None:
     for request in requests:
         request.prefilled = Prefilled(None, None)  # type: ignore[arg-type]  # the scheduler only asks whether it is there
@@ -35,8 +39,8 @@ def test_slots_stay_dense_and_moves_follow_the_sequences(slots: int, sizes: list
             request = pending.pop(0)
             arrived += request.sequences
             scheduler.add(request)
-        _prefill(scheduler.to_prefill(data.draw(st.integers(1, 12))))
-        for slot, sequence in scheduler.admit():
+        _prefill(scheduler.to_prefill(data.draw(st.integers(1, 12)), _yes))
+        for slot, sequence in scheduler.admit(_yes):
             assert scheduler.running[slot] is sequence
             memory[slot] = sequence
             started.append(sequence)
@@ -59,7 +63,7 @@ def test_only_prompts_that_are_next_for_a_slot_are_prefilled() -> None:
     requests = [_request("a", 2), _request("b", 2), _request("c", 2)]
     for request in requests:
         scheduler.add(request)
-    assert scheduler.to_prefill(1000) == requests[:2]  # three slots: two of a, one of b
+    assert scheduler.to_prefill(1000, _yes) == requests[:2]  # three slots: two of a, one of b
 
 
 def test_the_prefill_budget_counts_each_prompt_once_and_lets_one_long_prompt_through() -> None:
@@ -67,10 +71,10 @@ def test_the_prefill_budget_counts_each_prompt_once_and_lets_one_long_prompt_thr
     requests = [_request("long", 3, prompt_tokens=50), _request("a", 1), _request("b", 1)]
     for request in requests:
         scheduler.add(request)
-    assert scheduler.to_prefill(10) == requests[:1]
+    assert scheduler.to_prefill(10, _yes) == requests[:1]
     _prefill(requests[:1])
-    assert len(scheduler.admit()) == 3
-    assert scheduler.to_prefill(6) == requests[1:]
+    assert len(scheduler.admit(_yes)) == 3
+    assert scheduler.to_prefill(6, _yes) == requests[1:]
 
 
 def test_a_prompt_that_is_not_prefilled_is_not_overtaken() -> None:
@@ -79,6 +83,6 @@ def test_a_prompt_that_is_not_prefilled_is_not_overtaken() -> None:
     scheduler.add(first)
     scheduler.add(second)
     _prefill([second])
-    assert scheduler.admit() == []
+    assert scheduler.admit(_yes) == []
     _prefill([first])
-    assert [s for _, s in scheduler.admit()] == [*first.sequences, *second.sequences]
+    assert [s for _, s in scheduler.admit(_yes)] == [*first.sequences, *second.sequences]

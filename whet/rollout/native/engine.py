@@ -12,9 +12,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
+from whet.model.fused import has_kernels
 from whet.rollout.engine import Progress, SamplingParams
-from whet.rollout.native.graph import GraphRunner
-from whet.rollout.native.runner import Drawn, ModelRunner
+from whet.rollout.native.runner import Drawn, ModelRunner, Runner
 from whet.rollout.native.scheduler import Scheduler
 from whet.rollout.native.sequence import Request, Sequence
 from whet.rollout.native.stop import StopCheck
@@ -36,9 +36,13 @@ class NativeEngine:
         end_ids: frozenset[int],
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 8192,
+        max_model_len: int | None = None,
+        memory_share: float = 0.6,
+        eager: bool = False,
     ) -> None:
+        """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs."""
         self.version = 0
-        self._runner = GraphRunner(model, max_num_seqs) if model.device.type == "cuda" else ModelRunner(model)
+        self._runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager)
         self._scheduler = Scheduler(max_num_seqs)
         self._stop = StopCheck(tokenizer, end_ids)
         self._prefill_tokens = max_num_batched_tokens
@@ -137,15 +141,15 @@ class NativeEngine:
 
     def _step(self) -> bool:
         self._join_and_leave()
-        scheduler = self._scheduler
-        if requests := scheduler.to_prefill(self._prefill_tokens):
-            for request, prefilled in zip(requests, self._runner.prefill([r.prompt.ids for r in requests])):
-                request.prefilled = prefilled
-        self._admit()
+        scheduler, runner = self._scheduler, self._runner
+        if requests := scheduler.to_prefill(self._prefill_tokens, runner.reserve):
+            runner.prefill(requests)
+        while admitted := scheduler.admit(runner.fits):
+            self._append(runner.admit(admitted))
+            self._remove_finished()  # a first token may already be the end
         if not scheduler.running:
             return bool(requests)
-        for drawn in self._runner.decode(scheduler.running):
-            self._append(scheduler.running, drawn)
+        self._append(runner.decode(scheduler.running))
         self._remove_finished()
         return True
 
@@ -156,45 +160,29 @@ class NativeEngine:
             if not self._scheduler.running:
                 self._runner.release()
 
-    def _admit(self) -> None:
-        """Put waiting sequences into free slots and draw their first token from the prompt's logits."""
-        while admitted := self._scheduler.admit():
-            cache = self._runner.cache
-            cache.reserve(len(self._scheduler.running), max(s.length for _, s in admitted) + 1)
-            rows = []
-            for slot, sequence in admitted:
-                prefilled = sequence.request.prefilled
-                assert prefilled is not None  # the scheduler admits no other
-                cache.fill(slot, prefilled.kv)
-                rows.append(prefilled.logits_V)
-                if sequence is sequence.request.sequences[-1]:
-                    sequence.request.prefilled = None
-            sequences = [s for _, s in admitted]
-            self._append(sequences, self._runner.draw(sequences, torch.stack(rows)))
-            self._remove_finished()  # a first token may already be the end
-
-    def _append(self, sequences: list[Sequence], drawn: Drawn) -> None:
-        """Add a token to each sequence that goes on, and see which are finished by it."""
-        for sequence, token, log_prob in zip(sequences, drawn.tokens, drawn.log_probs):
-            if sequence.finish is not None:  # a runner that looks ahead draws past the end
+    def _append(self, drawn: list[Drawn]) -> None:
+        """Add tokens to the sequences that go on, and see which are finished by them."""
+        for sequence, tokens, log_probs in (each for some in drawn for each in some):
+            if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
                 continue
-            sequence.ids.append(token)
-            sequence.log_probs.append(log_prob)
-            sequence.finish = self._stop(sequence)
+            taken, sequence.finish = self._stop(sequence, tokens)
+            sequence.ids += tokens[:taken]
+            sequence.log_probs += log_probs[:taken]
             if sequence.finish is not None:
                 self._finished(sequence)
 
     def _finished(self, sequence: Sequence) -> None:
         request = sequence.request
         request.unfinished -= 1
-        if request.unfinished == 0:
-            request.prefilled = None
+        self._runner.finished(sequence)
         if request.on_finish is not None:
             request.on_finish(request)
 
     def _remove_finished(self) -> None:
-        for source, target, sequence in self._scheduler.remove_finished():
-            self._runner.cache.move(source, target, sequence.length)
+        before = len(self._scheduler.running)
+        moves = self._scheduler.remove_finished()
+        if len(self._scheduler.running) < before:
+            self._runner.rearrange(moves, len(self._scheduler.running))
 
     def _join_and_leave(self) -> None:
         with self._queue:
@@ -240,3 +228,24 @@ class NativeEngine:
                 self._finished(sequence)
         self._scheduler.running.clear()
         self._scheduler.waiting.clear()
+        self._runner.reset()
+
+
+def _runner_for(
+    model: PreTrainedModel,
+    max_num_seqs: int,
+    end_ids: frozenset[int],
+    max_model_len: int | None,
+    memory_share: float,
+    eager: bool,
+) -> Runner:
+    """Pages and captured graphs where the device has them, slots elsewhere."""
+    if not has_kernels(model):
+        return ModelRunner(model)
+    if model.device.type != "cuda":  # triton's interpreter
+        from whet.rollout.native.paged import PagedRunner
+
+        return PagedRunner(model, max_num_seqs, end_ids, max_model_len)
+    from whet.rollout.native.graph import GraphRunner  # imports triton, which not every machine has
+
+    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager)

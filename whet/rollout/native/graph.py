@@ -1,9 +1,8 @@
-"""Decoding on a CUDA device: a step is one replay of a captured graph, and the host looks every few tokens.
+"""Decoding on a CUDA device: a token is one replay of a captured graph.
 
-Decoding a small model one kernel at a time is bound by the host that launches them. Here the forward pass, sampling
-and the bookkeeping of one token are captured once for each size of batch and reach of attention, and replayed; the
-host reads tokens, checks stops and refills slots after `LOOKAHEAD` of them. What is drawn past a response's end is
-dropped. Requests with top-k, top-p or min-p, or with different temperatures, take the plain path of `ModelRunner`.
+Decoding a small model one kernel at a time is bound by the host that launches them. Here the forward pass, sampling and
+bookkeeping of one token are captured once for each size of batch, and replayed. The cache's addresses never change, so
+that its memory can be lent to training between two rollouts without losing the graphs that point into it.
 """
 
 from __future__ import annotations
@@ -14,105 +13,83 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.model.load import head_of, hidden_states
-from whet.rollout.native.attention import DecodeAttention
-from whet.rollout.native.runner import Drawn, ModelRunner
-from whet.rollout.native.sampler import sample_alike
-from whet.rollout.native.sequence import Sequence
-from whet.rollout.uniforms import uniforms
-
-LOOKAHEAD = 8  # tokens between two looks of the host
-REACH = 128  # attention reaches a multiple of so many tokens
-KEEP = 0.2  # share of the device's memory that the cache may hold on to between rollouts
+from whet.kernels.device_memory import DeviceMemory
+from whet.rollout.engine import KEPT_CACHE
+from whet.rollout.native.paged import LOOKAHEAD, PagedRunner
 
 
-class GraphRunner(ModelRunner):
+class GraphRunner(PagedRunner):
     """The same model and cache, replayed."""
 
-    def __init__(self, model: PreTrainedModel, max_num_seqs: int) -> None:
-        super().__init__(model)
-        self._slots = max_num_seqs
-        self._graphs: dict[tuple[int, int, float], torch.cuda.CUDAGraph] = {}
-        self._pool: Any = None  # torch's handle of the memory that the graphs share
-        self._inputs = torch.zeros(4, max_num_seqs, dtype=torch.int64, device=self.device)
-        self._tokens = torch.zeros(LOOKAHEAD, max_num_seqs, dtype=torch.int64, device=self.device)
-        self._log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
-        self._row = torch.zeros(1, dtype=torch.int64, device=self.device)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        max_num_seqs: int,
+        end_ids: frozenset[int],
+        max_model_len: int | None = None,
+        memory_share: float = 0.6,
+        eager: bool = False,
+    ) -> None:
+        super().__init__(model, max_num_seqs, end_ids, max_model_len)
+        self._eager, self._memory_share = eager, memory_share
+        self._total = torch.cuda.get_device_properties(self.device).total_memory
+        self._memory: DeviceMemory | None = None
+        self._graphs: dict[tuple[int, float | None], torch.cuda.CUDAGraph] = {}
+        self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
-    def decode(self, running: list[Sequence]) -> list[Drawn]:
-        """The next `LOOKAHEAD` tokens of every running sequence."""
-        params = [s.request.params for s in running]
-        temperature = params[0].temperature
-        if any(p.filters or p.temperature != temperature for p in params):
-            return super().decode(running)
-        B, reach = len(running), _up(max(s.length for s in running) + LOOKAHEAD, REACH)
-        longest = max(len(s.request.prompt.ids) + s.request.params.max_tokens for s in running)
-        self._reserve(_up(longest + LOOKAHEAD, REACH))
-        rows = [(s.ids[-1], s.length - 1, s.key, len(s.ids)) for s in running]
-        self._inputs.zero_()
-        self._inputs[:, :B] = torch.tensor(rows).t().to(self.device)
-        self._row.zero_()
-        graph = self._graph(_bucket(B, self._slots), reach, temperature)
+    def _window(self, B: int, temperature: float | None) -> None:
+        if self._eager:
+            return super()._window(B, temperature)
+        graph = self._graphs.get((B, temperature)) or self._capture(B, temperature)
         for _ in range(LOOKAHEAD):
             graph.replay()
-        tokens, log_probs = self._tokens[:, :B].tolist(), self._log_probs[:, :B].tolist()
-        return [Drawn(*drawn) for drawn in zip(tokens, log_probs)]
+        return None
+
+    def _capture(self, B: int, temperature: float | None) -> torch.cuda.CUDAGraph:
+        self._pool_handle = self._pool_handle or torch.cuda.graph_pool_handle()
+        state = self._state.clone()
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # kernels are compiled, and what libraries set up lazily is set up
+            self._one_token(B, temperature)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool_handle):
+            self._one_token(B, temperature)
+        self._graphs[B, temperature] = graph
+        self._state.copy_(state)
+        return graph
+
+    def prefill(self, requests: list[Any]) -> None:
+        """Take the cache's memory back where it was lent, then as ever."""
+        if self._memory is not None and not self._memory.mapped:
+            self._memory.map()
+        super().prefill(requests)
 
     def release(self) -> None:
-        """Give the cache back where it takes much of the device; else keep it, and the graphs that point into it."""
-        total = torch.cuda.get_device_properties(self.device).total_memory
-        if self.cache.data.nbytes > KEEP * total:
-            self._forget()
-            self.cache.release()
+        """Lend the cache's memory to others where it takes much of the device; the addresses stay."""
+        super().release()
+        if self._memory is not None and self._memory.mapped and self._cache.nbytes > KEPT_CACHE * self._total:
+            torch.cuda.synchronize(self.device)
+            self._memory.unmap()
 
-    def _reserve(self, tokens: int) -> None:
-        before = self.cache.data.data_ptr()
-        self.cache.reserve(self._slots, tokens)
-        if self.cache.data.data_ptr() != before:
-            self._forget()
+    def _new_cache(self, pages: int) -> Tensor:
+        self._graphs.clear()  # they hold addresses of a cache that is no more
+        self._pool_handle = None
+        shape = self._cache_shape(pages)
+        self._cache = torch.empty(0)
+        if self._memory is not None:
+            torch.cuda.synchronize(self.device)
+            self._memory.close()
+        self._memory = DeviceMemory(self.device, pages * self._page_bytes())
+        self._memory.map()
+        return self._memory.tensor(shape, self.model.dtype)
 
-    def _forget(self) -> None:
-        """Drop the graphs, which hold addresses of a cache that is no more, and the memory pool they shared."""
-        self._graphs.clear()
-        self._pool = None
+    def _most_pages(self) -> int:
+        """Pages in this share of the device's memory, beside what is in use now."""
+        free = self._memory_share * self._total - torch.cuda.memory_allocated(self.device)
+        return max(1, int(free // self._page_bytes()))
 
-    def _graph(self, B: int, reach: int, temperature: float) -> torch.cuda.CUDAGraph:
-        key = (B, reach, temperature)
-        if key not in self._graphs:
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            inputs = self._inputs.clone()
-            stream = torch.cuda.Stream(self.device)
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):  # what libraries set up lazily must not be captured
-                self._one_token(B, reach, temperature)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                self._one_token(B, reach, temperature)
-            self._graphs[key] = graph
-            self._inputs.copy_(inputs)
-            self._row.zero_()
-        return self._graphs[key]
-
-    def _one_token(self, B: int, reach: int, temperature: float) -> None:
-        """Forward, sample, write down, move on; everything stays on the device."""
-        ids, positions, keys, written = self._inputs[:, :B]
-        hidden_BH = hidden_states(self.model, ids, positions, DecodeAttention(self.cache, positions, reach))
-        logits_BV: Tensor = head_of(self.model).logits(hidden_BH)
-        tokens, log_probs = sample_alike(logits_BV, temperature, uniforms(keys, written))
-        self._tokens[:, :B].index_copy_(0, self._row, tokens[None])
-        self._log_probs[:, :B].index_copy_(0, self._row, log_probs[None])
-        ids.copy_(tokens)
-        positions += 1
-        written += 1
-        self._row += 1
-
-
-def _up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
-def _bucket(B: int, most: int) -> int:
-    """The batch size that B is rounded up to: powers of two up to 64, multiples of 64 beyond."""
-    size = 1 << (B - 1).bit_length() if B <= 64 else _up(B, 64)
-    return min(size, most)
+    def _page_bytes(self) -> int:
+        elements = torch.Size(self._cache_shape(1)).numel()
+        return elements * self.model.dtype.itemsize

@@ -1,9 +1,10 @@
-"""The model's forward passes for sampling: prefill prompts, decode one token for every running sequence."""
+"""The model's forward passes for sampling: prefill prompts, decode the next tokens of every running sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,20 +14,66 @@ from whet.model.load import head_of, hidden_states
 from whet.rollout.native.attention import DecodeAttention, PrefillAttention
 from whet.rollout.native.cache import SlotCache
 from whet.rollout.native.sampler import sample
-from whet.rollout.native.sequence import Prefilled, Sequence
+from whet.rollout.native.sequence import Prefilled, Request, Sequence
 from whet.rollout.uniforms import uniforms
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One token for each of some sequences."""
+    """The next tokens of some sequences, none or several of each."""
 
-    tokens: list[int]
-    log_probs: list[float]
+    sequences: list[Sequence]
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+
+    def __iter__(self) -> Iterator[tuple[Sequence, list[int], list[float]]]:
+        return zip(self.sequences, self.tokens, self.log_probs)
+
+
+class Runner(Protocol):
+    """What the engine needs of whoever runs the model. Running sequences occupy slots 0..B-1."""
+
+    vocab_size: int
+
+    def reserve(self, request: Request) -> bool:
+        """Set memory aside for a prompt; False while there is not enough."""
+        ...
+
+    def prefill(self, requests: list[Request]) -> None:
+        """Read the prompts of requests for which memory was set aside."""
+        ...
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether a sequence whose prompt was read can be given a slot now; if so, it will be."""
+        ...
+
+    def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
+        """Give sequences their slots; their first tokens, where they are known already."""
+        ...
+
+    def decode(self, running: list[Sequence]) -> list[Drawn]:
+        """Bring the running sequences further; what was drawn, now or a call ago."""
+        ...
+
+    def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
+        """Sequences moved from slot to slot; from `running` on, slots are empty."""
+        ...
+
+    def finished(self, sequence: Sequence) -> None:
+        """A sequence has ended, or its request has."""
+        ...
+
+    def release(self) -> None:
+        """Give back the memory held between rollouts."""
+        ...
+
+    def reset(self) -> None:
+        """Forget everything that was being decoded, after an error."""
+        ...
 
 
 class ModelRunner:
-    """Runs the learner's module as it is: no copy of the weights, no second model definition."""
+    """One token at a time over a cache of slots: the learner's module as it is, on any device."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -37,8 +84,13 @@ class ModelRunner:
         self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
         self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
 
-    def prefill(self, prompts: list[list[int]]) -> list[Prefilled]:
+    def reserve(self, request: Request) -> bool:
+        """The cache grows as it must."""
+        return True
+
+    def prefill(self, requests: list[Request]) -> None:
         """Keys, values and first logits of each prompt, all prompts in one packed row."""
+        prompts = [r.prompt.ids for r in requests]
         lengths = [len(ids) for ids in prompts]
         attention = PrefillAttention(lengths, self.device)
         ids = torch.tensor([i for prompt in prompts for i in prompt], device=self.device)
@@ -48,25 +100,56 @@ class ModelRunner:
         logits = head_of(self.model).logits(hidden_NH[ends - 1])
         layers = [attention.layers[i] for i in sorted(attention.layers)]
         pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
-        return [Prefilled(torch.stack(kv), row) for kv, row in zip(pieces, logits)]
+        for request, kv, row in zip(requests, pieces, logits):
+            request.prefilled = Prefilled(torch.stack(kv), row)
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Every slot has room."""
+        return True
+
+    def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
+        """Copy prompts into slots and draw first tokens from their logits."""
+        running = max(slot for slot, _ in admitted) + 1
+        self.cache.reserve(running, max(s.length for _, s in admitted) + 1)
+        rows = []
+        for slot, sequence in admitted:
+            request = sequence.request
+            prefilled = cast(Prefilled, request.prefilled)  # the scheduler admits no other
+            self.cache.fill(slot, prefilled.kv)
+            rows.append(prefilled.logits_V)
+            if sequence is request.sequences[-1]:
+                request.prefilled = None
+        return [self._draw([s for _, s in admitted], torch.stack(rows))]
 
     def decode(self, running: list[Sequence]) -> list[Drawn]:
-        """The next token of every running sequence, or the next few; slot i is entry i of each."""
+        """The next token of every running sequence."""
         lengths = [s.length for s in running]
         self.cache.reserve(len(running), max(lengths))
         positions = torch.tensor(lengths, device=self.device) - 1
         ids = torch.tensor([s.ids[-1] for s in running], device=self.device)
         attention = DecodeAttention(self.cache, positions, max(lengths))
         hidden_BH = hidden_states(self.model, ids, positions, attention)
-        return [self.draw(running, head_of(self.model).logits(hidden_BH))]
+        return [self._draw(running, head_of(self.model).logits(hidden_BH))]
 
-    def draw(self, sequences: list[Sequence], logits_BV: Tensor) -> Drawn:
-        """Sample one token of each sequence from its logits."""
-        keys = torch.tensor([s.key for s in sequences], device=self.device)
-        written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
-        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, written))
-        return Drawn(tokens.tolist(), log_probs.tolist())
+    def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
+        """Copy what a moved sequence has in the cache."""
+        for source, target, sequence in moves:
+            self.cache.move(source, target, sequence.length)
+
+    def finished(self, sequence: Sequence) -> None:
+        """A prompt is kept until its request has ended."""
+        if sequence.request.unfinished == 0:
+            sequence.request.prefilled = None
 
     def release(self) -> None:
         """Give back the memory held between rollouts."""
         self.cache.release()
+
+    def reset(self) -> None:
+        """Slots hold nothing that the next sequence in them would read."""
+
+    def _draw(self, sequences: list[Sequence], logits_BV: Tensor) -> Drawn:
+        keys = torch.tensor([s.key for s in sequences], device=self.device)
+        written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
+        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, written))
+        return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist())

@@ -7,11 +7,14 @@ min-p cut it: the learner computes the same quantity, so the two can be compared
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from whet.rollout.engine import SamplingParams
+
+_ALL = 2**31  # top-k that keeps every token
 
 
 def sample_alike(logits_BV: Tensor, temperature: float, uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,26 +33,65 @@ def sample_alike(logits_BV: Tensor, temperature: float, uniforms_B: Tensor) -> t
     return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """Temperature and filters of each row, as tensors."""
+
+    temperature_B: Tensor
+    top_k_B: Tensor
+    top_p_B: Tensor
+    min_p_B: Tensor
+
+    @staticmethod
+    def of(params: Seq[SamplingParams], device: torch.device) -> SamplingRows:
+        """One row for each of `params`."""
+        rows = [(p.temperature, p.top_k if p.top_k > 0 else _ALL, p.top_p, p.min_p) for p in params]
+        temperature, top_k, top_p, min_p = torch.tensor(rows, dtype=torch.float64).t().to(device)
+        return SamplingRows(temperature.float(), top_k.long(), top_p, min_p.float())
+
+    @staticmethod
+    def neutral(rows: int, device: torch.device) -> SamplingRows:
+        """Temperature 1 and no filters."""
+        return SamplingRows.of([SamplingParams()] * rows, device)
+
+    def first(self, B: int) -> SamplingRows:
+        """The first B rows."""
+        return SamplingRows(self.temperature_B[:B], self.top_k_B[:B], self.top_p_B[:B], self.min_p_B[:B])
+
+    def put(self, where: Tensor, params: Seq[SamplingParams]) -> None:
+        """Overwrite some rows."""
+        given = SamplingRows.of(params, where.device)
+        for mine, theirs in zip(self._columns(), given._columns()):
+            mine.index_copy_(0, where, theirs)
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy rows over others."""
+        for column in self._columns():
+            column.index_copy_(0, targets, column.index_select(0, sources))
+
+    def _columns(self) -> tuple[Tensor, ...]:
+        return self.temperature_B, self.top_k_B, self.top_p_B, self.min_p_B
+
+
 def sample(logits_BV: Tensor, params: Seq[SamplingParams], uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids (B,) and their log-probs (B,); row i follows params[i]."""
-    if len({p.temperature for p in params}) == 1 and not any(p.filters for p in params):
+    filtered = any(p.filters for p in params)
+    if len({p.temperature for p in params}) == 1 and not filtered:
         return sample_alike(logits_BV, params[0].temperature, uniforms_B)
-    logits_BV = logits_BV.float()
-    temperature = [p.temperature for p in params]
-    if any(t not in (0.0, 1.0) for t in temperature):
-        divisor = torch.tensor([t or 1.0 for t in temperature], device=logits_BV.device)
-        logits_BV = logits_BV / divisor[:, None]
+    return sample_rows(logits_BV, SamplingRows.of(params, logits_BV.device), uniforms_B, filtered)
+
+
+def sample_rows(
+    logits_BV: Tensor, rows: SamplingRows, uniforms_B: Tensor, filtered: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The same with parameters that are tensors already; nothing here comes from the host."""
+    greedy = rows.temperature_B == 0
+    logits_BV = logits_BV.float() / rows.temperature_B.where(~greedy, 1.0)[:, None]
     log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
     probs_BV = torch.exp(logits_BV - log_normaliser)
-    if any(p.filters for p in params):
-        tokens = _pick(_cut(probs_BV, params), uniforms_B)
-    else:
-        tokens = _pick(probs_BV, uniforms_B)
-    if 0.0 in temperature:
-        greedy = torch.tensor([t == 0.0 for t in temperature], device=logits_BV.device)
-        tokens = torch.where(greedy, logits_BV.argmax(dim=-1), tokens)
-    log_probs = (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
-    return tokens, log_probs
+    tokens = _pick(_cut(probs_BV, rows) if filtered else probs_BV, uniforms_B)
+    tokens = torch.where(greedy, logits_BV.argmax(dim=-1), tokens)
+    return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
 
 
 def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
@@ -71,17 +113,13 @@ def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     return (which * chunk + token).squeeze(1)
 
 
-def _cut(probs_BV: Tensor, params: Seq[SamplingParams]) -> Tensor:
+def _cut(probs_BV: Tensor, rows: SamplingRows) -> Tensor:
     """Zero the probability of tokens that top-k, top-p or min-p leave out."""
-    device = probs_BV.device
-    V = probs_BV.shape[1]
     ordered, index = probs_BV.sort(dim=-1, descending=True, stable=True)
-    top_k = torch.tensor([p.top_k if 0 < p.top_k < V else V for p in params], device=device)
-    top_p = torch.tensor([p.top_p for p in params], device=device, dtype=torch.float64)
-    min_p = torch.tensor([p.min_p for p in params], device=device)
-    kept = ordered.where(torch.arange(V, device=device) < top_k[:, None], 0.0)
+    top_p = rows.top_p_B[:, None]
+    kept = ordered.where(torch.arange(probs_BV.shape[1], device=probs_BV.device) < rows.top_k_B[:, None], 0.0)
     total = kept.sum(dim=-1, keepdim=True, dtype=torch.float64)
     before = kept.double().cumsum(dim=-1) - kept  # mass of the likelier tokens
-    kept = kept.where((before < top_p[:, None] * total) | (top_p[:, None] >= 1.0), 0.0)
-    kept = kept.where(ordered >= min_p[:, None] * ordered[:, :1], 0.0)
+    kept = kept.where((before < top_p * total) | (top_p >= 1.0), 0.0)
+    kept = kept.where(ordered >= rows.min_p_B[:, None] * ordered[:, :1], 0.0)
     return torch.zeros_like(probs_BV).scatter_(1, index, kept)

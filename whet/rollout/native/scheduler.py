@@ -7,6 +7,7 @@ the last slot moves into the hole. A prompt is prefilled when the first of its s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from whet.rollout.native.sequence import Request, Sequence
 
@@ -23,8 +24,8 @@ class Scheduler:
         """Queue all sequences of a request."""
         self.waiting.extend(request.sequences)
 
-    def to_prefill(self, token_budget: int) -> list[Request]:
-        """Requests whose sequences are next for the free slots and that have no keys yet."""
+    def to_prefill(self, token_budget: int, reserve: Callable[[Request], bool]) -> list[Request]:
+        """Requests whose sequences are next for the free slots and whose prompts were not read; memory is reserved."""
         requests: list[Request] = []
         tokens = 0
         for sequence in list(self.waiting)[: self.max_num_seqs - len(self.running)]:
@@ -32,15 +33,17 @@ class Scheduler:
             if request.prefilled is not None or request in requests:
                 continue
             tokens += len(request.prompt.ids)
-            if requests and tokens > token_budget:
+            if (requests and tokens > token_budget) or not reserve(request):
                 break
             requests.append(request)
         return requests
 
-    def admit(self) -> list[tuple[int, Sequence]]:
+    def admit(self, fits: Callable[[Sequence], bool]) -> list[tuple[int, Sequence]]:
         """Give free slots to waiting sequences whose prompt is prefilled; (slot, sequence) of each."""
         admitted = []
-        while self.waiting and len(self.running) < self.max_num_seqs and self.waiting[0].request.prefilled is not None:
+        while self.waiting and len(self.running) < self.max_num_seqs:
+            if self.waiting[0].request.prefilled is None or not fits(self.waiting[0]):
+                break
             sequence = self.waiting.popleft()
             admitted.append((len(self.running), sequence))
             self.running.append(sequence)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from whet.rollout.engine import SamplingParams
+from whet.rollout.native.pages import PromptPages
 from whet.types import FinishReason, Prompt, Sample
 
 
@@ -21,6 +22,8 @@ class Sequence:
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     finish: FinishReason | None = None
+    pages: list[int] = field(default_factory=list)  # of a paged cache, its own
+    ahead: int = 0  # tokens that the device was told to draw and the host has not read
 
     @property
     def length(self) -> int:
@@ -43,7 +46,7 @@ class Request:
     prompt: Prompt
     params: SamplingParams
     sequences: list[Sequence] = field(default_factory=list)
-    prefilled: Prefilled | None = None  # kept until the last of its sequences has a slot
+    prefilled: Prefilled | PromptPages | None = None  # where its prompt lies, from prefill on
     unfinished: int = 0
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
     error: BaseException | None = None  # what kept it from being finished

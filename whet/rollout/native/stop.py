@@ -9,26 +9,31 @@ from whet.types import FinishReason
 
 
 class StopCheck:
-    """Decides after each token whether the response is finished."""
+    """Decides how many of the tokens that were drawn a response takes, and whether it is finished."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._end_ids = end_ids
 
-    def __call__(self, sequence: Sequence) -> FinishReason | None:
-        """Why the sequence ends here, or None when it goes on."""
+    def __call__(self, sequence: Sequence, tokens: list[int]) -> tuple[int, FinishReason | None]:
+        """How many of the drawn tokens belong to the sequence, and why it ends with them; None when it goes on."""
         params = sequence.request.params
-        if not params.ignore_eos and sequence.ids[-1] in self._end_ids:
-            return "stop"
-        if params.stop and self._wrote(sequence.ids, params.stop):
-            return "stop"
-        if len(sequence.ids) >= params.max_tokens:
-            return "length"
-        return None
-
-    def _wrote(self, ids: list[int], stop: tuple[str, ...]) -> bool:
+        room = params.max_tokens - len(sequence.ids)
+        ends = () if params.ignore_eos else self._end_ids
+        if not params.stop and not any(token in ends for token in tokens):
+            return (room, "length") if len(tokens) >= room else (len(tokens), None)
         # A token holds at least one byte, so the tail that can hold a stop string is as many tokens as it has bytes;
         # a few more keep a character that spans tokens whole.
-        tail = ids[-(max(len(s.encode()) for s in stop) + 8) :]
-        text = self._tokenizer.decode(tail, skip_special_tokens=False)
+        reach = max((len(s.encode()) for s in params.stop), default=0) + 8
+        tail = sequence.ids[-reach:]
+        for taken, token in enumerate(tokens, start=1):
+            tail = [*tail[-reach:], token]
+            if token in ends or self._wrote(tail, params.stop):
+                return taken, "stop"
+            if taken >= room:
+                return taken, "length"
+        return len(tokens), None
+
+    def _wrote(self, tail: list[int], stop: tuple[str, ...]) -> bool:
+        text = self._tokenizer.decode(tail, skip_special_tokens=False) if stop else ""
         return any(s in text for s in stop)

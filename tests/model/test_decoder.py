@@ -1,0 +1,134 @@
+"""The fused decoder against the model's own modules: hidden states, gradients, and decoding over pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+    SmolLM3Config,
+)
+
+pytest.importorskip("triton", reason="the fused decoder is made of triton kernels")
+
+from whet.model import attention
+from whet.model.attention import packed_attention_for
+from whet.model.fused import decoder_of, fuse
+from whet.model.load import head_of, hidden_states
+
+pytestmark = pytest.mark.usefixtures("kernels_everywhere")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
+FUSED: dict[str, PretrainedConfig] = {
+    "llama": LlamaConfig(**SIZES),
+    "llama with biases": LlamaConfig(**SIZES, attention_bias=True),
+    "mistral with a window": MistralConfig(**SIZES, sliding_window=5),
+    "qwen2": Qwen2Config(
+        **{k: v for k, v in SIZES.items() if k != "head_dim"} | {"num_attention_heads": 3, "num_key_value_heads": 1}
+    ),
+    "qwen3": Qwen3Config(**SIZES),
+    "gemma": GemmaConfig(**SIZES),
+    "gemma3": Gemma3TextConfig(**SIZES, sliding_window=6, layer_types=["sliding_attention", "full_attention"]),
+}
+OTHERS: dict[str, PretrainedConfig] = {
+    "olmo2, whose norms stand elsewhere": Olmo2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"}),
+    "smollm3, some of whose layers have no positions": SmolLM3Config(**SIZES | {"no_rope_layers": [1, 0]}),
+}
+
+
+def _model(config: PretrainedConfig) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention.NAME)
+    for parameter in model.parameters():  # norms start at one or zero, biases at zero: the test would not see them
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, parameter.mean().item(), 0.3)
+    return model.to(DEVICE).eval()
+
+
+def _row() -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """A prompt of 7 tokens with responses of 9 and 3, then a lone sequence of 20."""
+    segments = np.array([(0, 7, 0, 0), (7, 9, 0, 7), (16, 3, 0, 7), (19, 20, 0, 0)])
+    positions = np.concatenate([np.arange(7), np.arange(7, 16), np.arange(7, 10), np.arange(20)])
+    ids = torch.randint(1, 64, (39,), generator=torch.Generator().manual_seed(1))
+    return ids.to(DEVICE), torch.from_numpy(positions).to(DEVICE), segments
+
+
+def _run(model: PreTrainedModel) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    ids, positions, segments = _row()
+    hidden = hidden_states(model, ids, positions, packed_attention_for(segments, DEVICE))
+    weight = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    (hidden * weight).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return hidden.detach(), gradients
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+def test_hidden_states_and_gradients_are_those_of_the_modules(name: str, recompute: bool) -> None:
+    model = _model(FUSED[name])
+    expected, expected_gradients = _run(model)
+    assert fuse(model)
+    assert decoder_of(model) is not None
+    if recompute:
+        model.gradient_checkpointing_enable()
+    model.train()
+    hidden, gradients = _run(model)
+    torch.testing.assert_close(hidden, expected, rtol=1e-4, atol=1e-4)
+    assert gradients.keys() == expected_gradients.keys()
+    for parameter, gradient in gradients.items():
+        scale = expected_gradients[parameter].abs().max()
+        torch.testing.assert_close(gradient / scale, expected_gradients[parameter] / scale, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_structure_is_left_to_its_modules(name: str) -> None:
+    model = _model(OTHERS[name])
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert not fuse(model)
+    assert decoder_of(model) is None
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", FUSED)
+@torch.no_grad()
+def test_decoding_over_pages_gives_the_same_as_a_whole_pass(name: str) -> None:
+    from whet.model.paged import PagedAttention
+
+    model = _model(FUSED[name])
+    ids = torch.randint(1, 64, (2, 9), generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    whole = packed_attention_for(np.array([(0, 9, 0, 0), (9, 9, 0, 0)]), DEVICE)
+    positions = torch.arange(9, device=DEVICE)
+    expected = head_of(model).logits(hidden_states(model, ids.flatten(), positions.repeat(2), whole)).view(2, 9, -1)
+    assert fuse(model)
+    config = model.config
+    cache = torch.zeros(config.num_hidden_layers, 2, 8, config.num_key_value_heads, 4, 16, device=DEVICE)
+    table = torch.tensor([[1, 5, 2], [7, 3, 4]], dtype=torch.int32, device=DEVICE)
+    for t in range(9):
+        slots = table[:, t // 4].long() * 4 + t % 4
+        lengths = torch.full((2,), t + 1, dtype=torch.int32, device=DEVICE)
+        how = PagedAttention(cache, table, slots, lengths, splits=1)
+        logits = head_of(model).logits(hidden_states(model, ids[:, t].contiguous(), positions[t].repeat(2), how))
+        torch.testing.assert_close(logits, expected[:, t], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,106 @@
+"""A decoder by fused kernels, on the parameters of the model's own modules.
+
+Between two matrix products of a decoder lie a dozen small operations, each a kernel that reads and writes everything
+once. Here each such stretch is one kernel. The same lines train, prefill and decode, so that the learner and the
+sampler compute alike. Whatever is read from the modules is checked against them, layer by layer, before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from whet.model.attention import Attention, packed_attention_for
+from whet.model.blocks import attention_input, attention_input_to_pages, feed_forward, final_norm, rms_norm
+from whet.model.paged import PagedAttention
+from whet.model.structure import Layer, Structure
+
+Rope = tuple[Tensor, Tensor]
+
+
+class FusedDecoder:
+    """Hidden states of a packed row of tokens, as the model's own forward pass would give them."""
+
+    def __init__(self, model: PreTrainedModel, structure: Structure) -> None:
+        self._model, self._structure = ref(model), structure
+
+    def hidden_states(self, ids_N: Tensor, positions_N: Tensor, how: Attention) -> Tensor:
+        """Last hidden states (N, H)."""
+        structure = self._structure
+        delta: Tensor = structure.embedding(ids_N)
+        if structure.embedding_scale != 1.0:
+            delta = delta * torch.tensor(structure.embedding_scale, dtype=delta.dtype)
+        ropes = self._ropes(delta, positions_N)
+        residual: Tensor | None = None
+        model = self._model()
+        recompute = model is not None and model.is_gradient_checkpointing and torch.is_grad_enabled()
+        for index, layer in enumerate(structure.layers):
+            given: Any = (index, layer, delta, residual, ropes[layer.rope], how)
+            delta, residual = checkpoint(self._layer, *given, use_reentrant=False) if recompute else self._layer(*given)
+        assert residual is not None
+        return final_norm(delta, residual, structure.layers[0].norm(structure.final_norm))
+
+    def _ropes(self, like: Tensor, positions_N: Tensor) -> dict[str | None, Rope]:
+        """cos and sin (N, D) of each kind of rotary embedding that the model has."""
+        ropes = {}
+        for kind in self._structure.ropes:
+            typed = () if kind is None else (kind,)
+            cos, sin = self._structure.rotary(like[None], positions_N[None], *typed)
+            ropes[kind] = (cos[0], sin[0])
+        return ropes
+
+    def _layer(
+        self, index: int, layer: Layer, delta: Tensor, residual: Tensor | None, rope: Rope, how: Attention
+    ) -> tuple[Tensor, Tensor]:
+        """What the layer adds, and the stream it is to be added to; with gradients where they are wanted."""
+        given = self._attention_input(layer, delta, residual, rope)
+        if isinstance(how, PagedAttention):  # decoding: keys and values go straight to the cache
+            keys, values = how.pages(index)
+            q, stream = attention_input_to_pages(**given, keys=keys, values=values, slots_N=how.slots_B)
+            out = how.read(index, q, layer.scale, layer.window)
+        else:
+            q, k, v, stream = attention_input(**given)
+            q_HND, k_HND, v_HND = (x.transpose(0, 1) for x in (q, k, v))
+            out = how.attend(index, q_HND, k_HND, v_HND, layer.scale, layer.window)
+        delta = F.linear(out.flatten(1), layer.o.weight, layer.o.bias)
+        if layer.attention_out_norm is not None:
+            delta = rms_norm(delta, layer.norm(layer.attention_out_norm))
+        norm, weights = layer.norm(layer.mlp_norm), (layer.gate.weight, layer.up.weight, layer.down.weight)
+        delta, stream = feed_forward(delta, stream, norm, *weights, self._structure.activation)
+        if layer.mlp_out_norm is not None:
+            delta = rms_norm(delta, layer.norm(layer.mlp_out_norm))
+        return delta, stream
+
+    def _attention_input(self, layer: Layer, delta: Tensor, residual: Tensor | None, rope: Rope) -> dict[str, Any]:
+        """The arguments that `attention_input` and `attention_input_to_pages` share."""
+        return {
+            "delta_NH": delta,
+            "residual_NH": residual,
+            "norm": layer.norm(layer.attention_norm),
+            "weights": (layer.q.weight, layer.k.weight, layer.v.weight),
+            "biases": None if layer.q.bias is None else (layer.q.bias, layer.k.bias, layer.v.bias),
+            "rope": rope,
+            "heads": self._structure.heads,
+            "kv_heads": self._structure.kv_heads,
+            "qk_norm": layer.qk_norm,
+        }
+
+    @torch.no_grad()
+    def differs(self) -> float:
+        """The largest difference of a layer's contribution from that of the model's own module, relative to it."""
+        shown = self._structure.shown
+        ropes = self._ropes(shown.inputs[0], shown.positions_N)
+        how = packed_attention_for(shown.segments, shown.ids_N.device)
+        worst = 0.0
+        for index, layer in enumerate(self._structure.layers):
+            before, after = shown.inputs[index].float(), shown.outputs[index].float()
+            delta, stream = self._layer(index, layer, shown.inputs[index], None, ropes[layer.rope], how)
+            gap = (delta.float() + stream.float() - after).norm() / (after - before).norm()
+            worst = max(worst, float(gap))
+        return worst

@@ -1,0 +1,257 @@
+"""What a dense decoder is made of, read from its own modules.
+
+Llama, Mistral, Qwen2, Qwen3, Gemma and their kin are one structure with a few switches: where norms stand, whether
+queries and keys have one, biases, the activation, windows. The switches are read from the modules and from what a few
+tokens show on their way through them, not from the model's name. A structure that is not recognised gives None, and the
+model then runs by its own modules.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whet.model.attention import PackedAttention, Segment
+from whet.model.blocks import Norm, QKNorm
+from whet.model.weights import lay_adjacent
+
+_PRE_NORM = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_SANDWICH = _PRE_NORM | {"pre_feedforward_layernorm", "post_feedforward_layernorm"}
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+_GATED = ("gate_proj", "up_proj", "down_proj")
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+_LOOK = (9, 40)  # lengths of the two segments that are sent through the model to look at it
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer: the model's own parameters, and how they are put together."""
+
+    attention_norm: nn.Module
+    attention_out_norm: nn.Module | None  # Gemma norms what a half returns before it is added
+    mlp_norm: nn.Module
+    mlp_out_norm: nn.Module | None
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    o: nn.Linear
+    q_norm: nn.Module | None
+    k_norm: nn.Module | None
+    gate: nn.Linear
+    up: nn.Linear
+    down: nn.Linear
+    offset: float  # of the norms' weights: Gemma's are around 0
+    scale: float
+    window: int | None
+    rope: str | None  # which of the model's rotary embeddings
+
+    def norm(self, module: nn.Module) -> Norm:
+        """A norm as the fused blocks take it."""
+        return Norm(cast(Tensor, module.weight), _eps(module), self.offset)
+
+    @property
+    def qk_norm(self) -> QKNorm | None:
+        """The norms of queries and keys, where there are any."""
+        if self.q_norm is None or self.k_norm is None:
+            return None
+        weights = cast(Tensor, self.q_norm.weight), cast(Tensor, self.k_norm.weight)
+        return QKNorm(*weights, _eps(self.q_norm), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A whole decoder without its output head."""
+
+    embedding: nn.Module
+    embedding_scale: float
+    layers: list[Layer]
+    final_norm: nn.Module
+    rotary: nn.Module
+    ropes: list[str | None]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    activation: str
+    shown: Shown  # what the model's own modules did with the tokens that were sent through
+
+    def lay_out(self) -> None:
+        """Let projections that read the same input lie next to each other, so that one product serves them all."""
+        for layer in self.layers:
+            lay_adjacent(layer.q, layer.k, layer.v)
+            lay_adjacent(layer.gate, layer.up)
+
+    def forget_shown(self) -> None:
+        """Let go of the tensors that were kept to compare with."""
+        self.shown.inputs.clear()
+        self.shown.outputs.clear()
+
+
+@dataclass(slots=True)
+class Shown:
+    """A few tokens on their way through the model's own modules."""
+
+    ids_N: Tensor
+    positions_N: Tensor
+    segments: np.ndarray
+    inputs: list[Tensor] = field(default_factory=list)  # (N, H) of each layer
+    outputs: list[Tensor] = field(default_factory=list)
+    scales: list[float] = field(default_factory=list)
+    windows: list[int | None] = field(default_factory=list)
+
+
+class _Watching(PackedAttention):
+    """Packed attention that writes down how each layer asked for it."""
+
+    def __init__(self, shown: Shown) -> None:
+        super().__init__([Segment(*row) for row in shown.segments.tolist()], shown.ids_N.device)
+        self._shown = shown
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        self._shown.scales.append(scale)
+        self._shown.windows.append(window)
+        return super().attend(layer, query_HND, key_HND, value_HND, scale, window)
+
+
+@torch.no_grad()
+def read_structure(model: PreTrainedModel) -> Structure | None:
+    """The structure of a decoder, or None where it is another one than these lines know."""
+    base, config = cast(Any, model.base_model), model.config.get_text_config()
+    layers = getattr(base, "layers", None)
+    parts = [getattr(base, name, None) for name in ("embed_tokens", "norm", "rotary_emb")]
+    if not isinstance(layers, nn.ModuleList) or not all(isinstance(part, nn.Module) for part in parts):
+        return None
+    embedding, final_norm, rotary = cast(list[nn.Module], parts)
+    if not all(_has_structure(layer) for layer in layers):
+        return None
+    shown = _show(model, layers)
+    if len(shown.inputs) != len(layers) or len(shown.scales) != len(layers):
+        return None
+    offset, activation = _norm_offset(final_norm), _activation(cast(nn.Module, layers[0].mlp))
+    if offset is None or activation is None:
+        return None
+    typed = "layer_type" in inspect.signature(rotary.forward).parameters
+    ropes = list(config.layer_types) if typed else [None] * len(layers)
+    head_dim = getattr(layers[0].self_attn, "head_dim", None)
+    if not isinstance(head_dim, int):
+        return None
+    read = [
+        _layer(layer, offset, scale, window, rope)
+        for layer, scale, window, rope in zip(layers, shown.scales, shown.windows, ropes)
+    ]
+    embedded = embedding(shown.ids_N).float()
+    return Structure(
+        embedding=embedding,
+        embedding_scale=float((shown.inputs[0].float() * embedded).sum() / embedded.square().sum()),
+        layers=read,
+        final_norm=final_norm,
+        rotary=rotary,
+        ropes=sorted(set(ropes), key=str),
+        heads=read[0].q.out_features // head_dim,
+        kv_heads=read[0].k.out_features // head_dim,
+        head_dim=head_dim,
+        activation=activation,
+        shown=shown,
+    )
+
+
+def _has_structure(layer: nn.Module) -> bool:
+    if {name for name, _ in layer.named_children()} not in (_PRE_NORM, _SANDWICH):
+        return False
+    attention, mlp = cast(nn.Module, layer.self_attn), cast(nn.Module, layer.mlp)
+    norms = {name for name, _ in attention.named_children()} - set(_PROJECTIONS)
+    linears = [getattr(attention, name, None) for name in _PROJECTIONS] + [getattr(mlp, name, None) for name in _GATED]
+    # Exactly nn.Linear: a subclass (an adapter, a quantised layer) computes something else from its weight.
+    return (
+        norms in (set(), {"q_norm", "k_norm"})
+        and all(type(linear) is nn.Linear for linear in linears)
+        and all(getattr(mlp, name).bias is None for name in _GATED)
+        and len({getattr(attention, name).bias is None for name in _PROJECTIONS[:3]}) == 1
+    )
+
+
+def _layer(layer: Any, offset: float, scale: float, window: int | None, rope: str | None) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    sandwich = hasattr(layer, "pre_feedforward_layernorm")
+    return Layer(
+        attention_norm=layer.input_layernorm,
+        attention_out_norm=layer.post_attention_layernorm if sandwich else None,
+        mlp_norm=layer.pre_feedforward_layernorm if sandwich else layer.post_attention_layernorm,
+        mlp_out_norm=layer.post_feedforward_layernorm if sandwich else None,
+        q=attention.q_proj,
+        k=attention.k_proj,
+        v=attention.v_proj,
+        o=attention.o_proj,
+        q_norm=getattr(attention, "q_norm", None),
+        k_norm=getattr(attention, "k_norm", None),
+        gate=mlp.gate_proj,
+        up=mlp.up_proj,
+        down=mlp.down_proj,
+        offset=offset,
+        scale=scale,
+        window=window,
+        rope=rope,
+    )
+
+
+def _show(model: PreTrainedModel, layers: nn.ModuleList) -> Shown:
+    """Send a few tokens through the model and write down what each layer got and returned."""
+    device, vocabulary = model.device, cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
+    first, second = _LOOK
+    ids = torch.randint(vocabulary, (first + second,), generator=torch.Generator().manual_seed(0)).to(device)
+    positions = torch.cat([torch.arange(first), torch.arange(second)]).to(device)
+    shown = Shown(ids, positions, np.array([(0, first, 0, 0), (first, second, 0, 0)]))
+
+    def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        shown.inputs.append((args[0] if args else kwargs["hidden_states"])[0].clone())
+
+    def after(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+        shown.outputs.append((output[0] if isinstance(output, tuple) else output)[0].clone())
+
+    hooks = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
+    hooks += [layer.register_forward_hook(after) for layer in layers]
+    try:
+        model.base_model(input_ids=ids[None], position_ids=positions[None], use_cache=False, attention=_Watching(shown))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return shown
+
+
+def _eps(norm: nn.Module) -> float:
+    return float(cast(float, getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 0.0)))
+
+
+def _norm_offset(norm: nn.Module) -> float | None:
+    """What a norm adds to its weight: 0, or 1 as Gemma does; None where it is no such norm."""
+    weight = getattr(norm, "weight", None)
+    if not isinstance(weight, Tensor) or getattr(norm, "bias", None) is not None:
+        return None
+    x = torch.randn(4, len(weight), generator=torch.Generator().manual_seed(0)).to(weight.device, weight.dtype)
+    unit = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + _eps(norm))
+    y = norm(x).float()
+    for offset in (0.0, 1.0):
+        if torch.allclose(y, unit * (weight.float() + offset), rtol=0.02, atol=0.02):
+            return offset
+    return None
+
+
+def _activation(mlp: nn.Module) -> str | None:
+    act = getattr(mlp, "act_fn", None)
+    x = torch.linspace(-6, 6, 97)
+    for name, function in _ACTIVATIONS.items():
+        if callable(act) and torch.allclose(act(x), function(x), atol=1e-6):
+            return name
+    return None
