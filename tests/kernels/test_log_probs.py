@@ -149,4 +149,4 @@ def test_learner_in_bf16_adds_up_weight_gradients_in_fp32() -> None:
             log_probs, _ = learner.token_log_probs(hidden, Head(weight, None, None), targets, 1.0)
             grads.append(torch.autograd.grad(log_probs.sum(), weight)[0])
     assert grads[0].dtype == torch.bfloat16
-    torch.testing.assert_close(grads[0], grads[1], atol=0.0, rtol=2**-6)
+    torch.testing.assert_close(grads[0], grads[1], atol=1e-4, rtol=2**-6)

@@ -205,6 +205,7 @@ def rotate_to_pages(
             offset,
             block,
             num_warps=warps,
+            enable_fp_fusion=False,  # training and decoding must round alike
         )
     return q_NHD
 
@@ -245,6 +246,7 @@ def launch_rotate(
         inverse,
         block,
         num_warps=warps,
+        enable_fp_fusion=False,  # training and decoding must round alike
     )
 
 
