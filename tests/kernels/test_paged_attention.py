@@ -139,4 +139,5 @@ def test_choose_splits() -> None:
     assert choose_splits(512, 8, 132, 100_000) == 1
     assert choose_splits(1, 8, 132, 100) == 1
     assert choose_splits(1, 8, 132, 100_000) == 32
-    assert choose_splits(32, 3, 132, 700) == 2
+    assert choose_splits(32, 3, 132, 700) == 1  # too short to add up in another order than training
+    assert choose_splits(32, 3, 132, 9_000) == 4

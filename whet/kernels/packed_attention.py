@@ -71,6 +71,7 @@ def packed_attention_forward(
         PRECISION=precision(q_NHD.dtype),
         num_warps=warps,
         num_stages=stages,
+        enable_fp_fusion=False,  # decoding rounds so too (paged_attention.py)
     )
     return out_NHD, lse_HN.T
 

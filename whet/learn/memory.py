@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 
 from whet.learn.updates import Budget
 
-_WORK = 7e12  # parameters x tokens of a micro-batch that keep a GPU busy while the host launches the next one
+_WORK = 5.5e12  # parameters x tokens of a micro-batch that keep a GPU busy while the host launches the next one
 _LEAST_CAP, _MOST_CAP = 16384, 65536  # tokens; the products of a large model get no quicker beyond the first
 _MULTIPLE = 1024
 _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use

@@ -104,9 +104,12 @@ class PagedRunner:
         if not self._pool.idle:
             return False
         self._longest = max(longest, self._longest)
-        row = -(-self._longest // PAGE)
-        # a row for each slot, and a partly filled page for each prompt
-        self._pool = PagePool(1 + min(self._slots * (row + 1), self._most_pages()))
+        row, n = -(-self._longest // PAGE), request.params.n
+        # A response for each slot, with a page before and behind it, and a prompt for every n of them. Where that is
+        # not enough, sequences wait.
+        response = -(-request.params.max_tokens // PAGE) + 2
+        pages = self._slots * response + (-(-self._slots // n) + 1) * (row - response + 3)
+        self._pool = PagePool(1 + min(max(pages, row + 3), self._most_pages()))
         self._block_table = torch.zeros(self._slots, row, dtype=torch.int32, device=self.device)
         self._cache = self._new_cache(self._pool.pages)
         return True
