@@ -85,8 +85,15 @@ def _run(model: PreTrainedModel) -> tuple[torch.Tensor, dict[str, torch.Tensor]]
     return hidden.detach(), gradients
 
 
-@pytest.mark.parametrize("name", FUSED)
-@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+QUICK = {("llama", True), ("qwen3", False), ("gemma3", False)}  # the interpreter takes about ten seconds for each
+CASES = [
+    pytest.param(name, recompute, marks=[] if DEVICE == "cuda" or (name, recompute) in QUICK else [pytest.mark.slow])
+    for name in FUSED
+    for recompute in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "recompute"), CASES)
 def test_hidden_states_and_gradients_are_those_of_the_modules(name: str, recompute: bool) -> None:
     model = _model(FUSED[name])
     expected, expected_gradients = _run(model)
