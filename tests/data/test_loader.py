@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +12,21 @@ from whet.errors import UserError
 from whet.types import Prompt
 
 
-def prompts(rows: int) -> list[Prompt]:
-    return [Prompt(uid=str(row), ids=[row], text="") for row in range(rows)]
+class Rows:
+    """As many prompts as asked for; a prompt's one token is its row."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def take(self, indices: Sequence[int]) -> list[Prompt]:
+        return [Prompt(uid=str(row), ids=[row], text="") for row in indices]
 
 
 def loader(rows: int, batch_size: int, shuffle: bool = True, seed: int = 1, drop_last: bool = True) -> PromptLoader:
-    return PromptLoader(prompts(rows), batch_size, shuffle, seed, drop_last)
+    return PromptLoader(Rows(rows), batch_size, shuffle, seed, drop_last)
 
 
 def numbers(batch: list[Prompt]) -> list[int]:

@@ -7,7 +7,7 @@ rows have been handed out. A run that resumes with another batch size goes on at
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from whet.errors import UserError
@@ -19,7 +19,7 @@ class Prompts(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Prompt: ...
+    def take(self, indices: Sequence[int]) -> list[Prompt]: ...
 
 
 class PromptLoader:
@@ -61,10 +61,10 @@ class PromptLoader:
 
     def next_batch(self) -> list[Prompt]:
         """The next prompts in order; when the epoch has too few left, the first of the next one."""
-        return [self._dataset[index] for index in self.next_rows()]
+        return self.prompts(self.next_rows())
 
     def next_rows(self) -> list[int]:
-        """As `next_batch`, by the rows' indices: `prompt` reads them, at any time again."""
+        """As `next_batch`, by the rows' indices: `prompts` reads them, at any time again."""
         needed = self._batch_size if self._drop_last else 1
         if len(self._order) - self._position < needed:
             self._enter(self._epoch + 1)
@@ -72,9 +72,9 @@ class PromptLoader:
         self._position += len(indices)
         return indices
 
-    def prompt(self, index: int) -> Prompt:
-        """The prompt of one row."""
-        return self._dataset[index]
+    def prompts(self, rows: Sequence[int]) -> list[Prompt]:
+        """The prompts of some rows."""
+        return self._dataset.take(rows)
 
     def resize(self, batch_size: int) -> None:
         """Go on from the same row in batches of another size."""
@@ -94,7 +94,7 @@ class PromptLoader:
         """One pass over all rows, the last batch as short as it comes; the training position stays where it is."""
         order = self._order_of(epoch=0)
         for start in range(0, len(order), self._batch_size):
-            yield [self._dataset[index] for index in order[start : start + self._batch_size]]
+            yield self._dataset.take(order[start : start + self._batch_size])
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it is a position in."""

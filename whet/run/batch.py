@@ -85,7 +85,7 @@ class BatchMaker:
         assert rooms.loader is not None, "a run that only validates has no training prompts"
         params = sampling_params(rooms.config.worker.rollout, rooms.config.data.max_response_length)
         rows = rooms.loader.next_rows()
-        prompts = [rooms.loader.prompt(row) for row in rows]
+        prompts = rooms.loader.prompts(rows)
         ids = range(state.samples_drawn, state.samples_drawn + len(rows) * params.n, params.n)
         with clock.stage("rollout", len(rows) * params.n) as advance:
             samples = rooms.generate(prompts, params, ids, advance)

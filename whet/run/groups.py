@@ -34,6 +34,6 @@ def load_groups(file: Path, loader: PromptLoader) -> list[Group]:
     """Read back what `save_groups` wrote, to the last bit."""
     groups = []
     for record in json.loads(file.read_text(encoding="utf-8")):
-        prompt = loader.prompt(record["row"])
+        (prompt,) = loader.prompts([record["row"]])
         groups.append(Group(record["row"], [Sample(prompt=prompt, **sample) for sample in record["samples"]]))
     return groups
