@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from torch import Tensor
 
 from whet.errors import UserError
 from whet.types import Prompt, Sample
 
 KEPT_CACHE = 0.2  # share of a GPU's memory that an engine may hold on to while others train
 Progress = Callable[[int], None]  # called with the number of samples that just finished
+Weights = Callable[[], Iterator[tuple[str, Tensor]]]  # tensors by their names in a Hugging Face folder, read anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +74,12 @@ class Engine(Protocol):
 
     def release(self) -> None:
         """Give back the memory held for sampling until the next call."""
+        ...
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Sample with these weights from now on, and call them `version`."""
+        ...
+
+    def close(self) -> None:
+        """End whatever the engine started; it is not used afterwards."""
         ...

@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria, StoppingCriteriaList
 
 from whet.model import attention
-from whet.rollout.engine import Progress, SamplingParams
+from whet.rollout.engine import Progress, SamplingParams, Weights
 from whet.rollout.uniforms import stream_keys
 from whet.types import FinishReason, Prompt, Sample
 
@@ -59,6 +59,13 @@ class HFEngine:
 
     def release(self) -> None:
         """Nothing is held between calls."""
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Note the version: the model is the learner's own, so its weights are here already."""
+        self.version = version
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     @torch.no_grad()
     def _batch(self, rows: list[tuple[Prompt, int, int]], params: SamplingParams) -> list[Sample]:

@@ -19,6 +19,7 @@ from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
+from whet.model.names import folder_weights
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
@@ -79,6 +80,10 @@ class Rooms:
         """Go on under the config of the current stage."""
         parts.configure(self, self.stages.config)
         self.stages.announce()
+
+    def publish(self, version: int) -> None:
+        """Give the engine the policy's weights as they are now."""
+        self.engine.load(lambda: folder_weights(self.learner.model), version)
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
@@ -146,6 +151,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     if config.worker.rollout.exact:
         make_exact(model)
     console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
+    engine = parts.open_engine(config, model, tokenizer, ends)
+    stack.callback(engine.close)
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
     return Rooms(
         config=config,
@@ -159,7 +166,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         loader=loader,
         val_loader=val_loader,
         scorer=scorer,
-        engine=parts.open_engine(config, model, tokenizer, ends),
+        engine=engine,
         learner=parts.open_learner(config, model, total_steps),
         critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
         reference=parts.open_reference(config, path, placement) if uses_reference else None,

@@ -67,12 +67,13 @@ class TrainerState:
     def restore(self, rooms: Rooms) -> None:
         """Continue from the checkpoint that the rooms were built from, if any: they have its weights and position."""
         checkpoint = rooms.checkpoint
+        rooms.publish(checkpoint.meta["version"] if checkpoint else 0)
         if checkpoint is None:
             return
         meta = checkpoint.meta
         self.step, self.samples_drawn = checkpoint.step, meta["samples_drawn"]
         self.before, self.latest = meta["before"], meta["latest"]
-        rooms.engine.version, self.empty_steps = meta["version"], meta["empty_steps"]
+        self.empty_steps = meta["empty_steps"]
         rooms.stages.load_state_dict(meta["stages"])
         if rooms.stages.is_over:
             rooms.end_at(self.step)

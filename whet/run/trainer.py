@@ -47,15 +47,11 @@ class Trainer:
             self.report(self.validate())
         while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
             state.step += 1
-            metrics = self.train_step()
-            if self.validation_is_due():
-                metrics |= self.validate()
+            metrics = self.train_step() | self.validate_if_due()
             stage_ended = rooms.stages.observe(metrics)
             if rooms.stages.is_over:
                 rooms.end_at(state.step)
-            if self.validation_is_due():
-                metrics |= self.validate()
-            self.report(metrics)
+            self.report(metrics | self.validate_if_due())  # this may have become the last step
             if stage_ended:
                 state.begin_stage(rooms)
             last = state.step == rooms.total_steps
@@ -63,14 +59,14 @@ class Trainer:
                 state.save(rooms)
         state.say_goodbye(rooms, time.perf_counter() - started)
 
-    def validation_is_due(self) -> bool:
+    def validate_if_due(self) -> dict[str, float]:
         """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step."""
-        config = self.config.trainer
-        if self.state.latest.get("step") == self.state.step:
-            return False
-        if self.state.step == self.rooms.total_steps:
-            return config.val_freq > 0 or config.val_before_train
-        return config.val_freq > 0 and self.state.step % config.val_freq == 0
+        config, step = self.config.trainer, self.state.step
+        if step == self.rooms.total_steps:
+            due = config.val_freq > 0 or config.val_before_train
+        else:
+            due = config.val_freq > 0 and step % config.val_freq == 0
+        return self.validate() if due and self.state.latest.get("step") != step else {}
 
     def train_step(self) -> dict[str, float]:
         """One round through the rooms; returns its metrics."""
@@ -98,7 +94,7 @@ class Trainer:
                 chosen, version = experience.samples, rooms.engine.version
                 metrics |= rooms.learner.update(chosen, loss, state.step, rooms.mini_batch, advance, version)
             warn_of_skips(metrics, state.step, rooms.console.warn)
-            rooms.engine.version += 1
+            rooms.publish(rooms.engine.version + 1)
         metrics |= experience.metrics() | rooms.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.fused import has_kernels
-from whet.rollout.engine import Progress, SamplingParams
+from whet.rollout.engine import Progress, SamplingParams, Weights
 from whet.rollout.native.runner import Drawn, ModelRunner, Runner
 from whet.rollout.native.scheduler import Scheduler
 from whet.rollout.native.sequence import Request, Sequence
@@ -159,6 +159,13 @@ class NativeEngine:
             self._join_and_leave()
             if not self._scheduler.running:
                 self._runner.release()
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Note the version: the model is the learner's own, so its weights are here already."""
+        self.version = version
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def _append(self, drawn: list[Drawn]) -> None:
         """Add tokens to the sequences that go on, and see which are finished by them."""
