@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from whet.kernels.device_memory import DeviceMemory
 from whet.rollout.engine import KEPT_CACHE
-from whet.rollout.native.paged import LOOKAHEAD, PagedRunner
+from whet.rollout.native.paged import LOOKAHEAD, How, PagedRunner
 
 
 class GraphRunner(PagedRunner):
@@ -34,29 +34,29 @@ class GraphRunner(PagedRunner):
         self._eager, self._memory_share = eager, memory_share
         self._total = torch.cuda.get_device_properties(self.device).total_memory
         self._memory: DeviceMemory | None = None
-        self._graphs: dict[tuple[int, float | None], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, How], torch.cuda.CUDAGraph] = {}
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
-    def _window(self, B: int, temperature: float | None) -> None:
+    def _window(self, B: int, how: How) -> None:
         if self._eager:
-            return super()._window(B, temperature)
-        graph = self._graphs.get((B, temperature)) or self._capture(B, temperature)
+            return super()._window(B, how)
+        graph = self._graphs.get((B, how)) or self._capture(B, how)
         for _ in range(LOOKAHEAD):
             graph.replay()
         return None
 
-    def _capture(self, B: int, temperature: float | None) -> torch.cuda.CUDAGraph:
+    def _capture(self, B: int, how: How) -> torch.cuda.CUDAGraph:
         self._pool_handle = self._pool_handle or torch.cuda.graph_pool_handle()
         state = self._state.clone()
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # kernels are compiled, and what libraries set up lazily is set up
-            self._one_token(B, temperature)
+            self._one_token(B, how)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool_handle):
-            self._one_token(B, temperature)
-        self._graphs[B, temperature] = graph
+            self._one_token(B, how)
+        self._graphs[B, how] = graph
         self._state.copy_(state)
         return graph
 

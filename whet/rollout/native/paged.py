@@ -7,7 +7,7 @@ the device itself. What was drawn past an end that only the host can see is drop
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from whet.errors import UserError
 from whet.kernels import decode_state as slot_state
+from whet.kernels.log_probs import row_statistics
 from whet.kernels.paged_attention import choose_splits
 from whet.kernels.sampling import sample
 from whet.model.attention import packed_attention_for
@@ -28,6 +29,13 @@ from whet.rollout.native.sampler import SamplingRows, sample_rows
 from whet.rollout.native.sequence import Request, Sequence
 
 LOOKAHEAD = 8  # tokens between two looks of the host
+
+
+class How(NamedTuple):
+    """How the tokens of a window are sampled."""
+
+    temperature: float | None  # of all slots; None where they differ
+    filtered: bool  # whether top-k, top-p or min-p cut any slot's distribution
 
 
 class PagedRunner:
@@ -184,18 +192,19 @@ class PagedRunner:
 
     def _launch(self, running: list[Sequence]) -> _Flight:
         B = bucket(len(running), self._slots)
-        first = running[0].request.params
-        alike = all(not p.filters and p.temperature == first.temperature for p in (s.request.params for s in running))
+        params = [s.request.params for s in running]
+        alike = all(p.temperature == params[0].temperature for p in params)
+        how = How(params[0].temperature if alike else None, any(p.filters for p in params))
         self._state[slot_state.STEP] = 0
-        self._window(B, first.temperature if alike else None)
+        self._window(B, how)
         return _Flight(list(running), self._out_tokens, self._out_log_probs)
 
-    def _window(self, B: int, temperature: float | None) -> None:
-        """`LOOKAHEAD` tokens for the first B slots; without a temperature every slot has its own sampling rows."""
+    def _window(self, B: int, how: How) -> None:
+        """`LOOKAHEAD` tokens for the first B slots."""
         for _ in range(LOOKAHEAD):
-            self._one_token(B, temperature)
+            self._one_token(B, how)
 
-    def _one_token(self, B: int, temperature: float | None) -> None:
+    def _one_token(self, B: int, how: How) -> None:
         """Forward, sample, write down, move on; everything stays on the device."""
         table = self._block_table
         # Cut into shares, a sequence's sums are added in another order: not where bits must not depend on the batch.
@@ -204,10 +213,12 @@ class PagedRunner:
         ids_B, positions_B = self._state[slot_state.TOKEN, :B], self._state[slot_state.POSITION, :B]
         attention = PagedAttention(self._cache, table, slots_B, lengths_B, splits)
         logits_BV = head_of(self.model).logits(hidden_states(self.model, ids_B, positions_B, attention))
-        if temperature is None:
-            tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B)
+        if how.temperature is not None and not how.filtered:
+            tokens_B, log_probs_B = sample(logits_BV, how.temperature, uniforms_B)
         else:
-            tokens_B, log_probs_B = sample(logits_BV, temperature, uniforms_B)
+            tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B)
+            if how.temperature is not None:  # as the learner computes it
+                log_probs_B, _, _ = row_statistics(logits_BV, tokens_B, how.temperature or 1.0, want_entropy=False)
         slot_state.advance(self._state, tokens_B, log_probs_B, self._end_ids, self._out_tokens, self._out_log_probs)
 
     def release(self) -> None:
