@@ -17,9 +17,10 @@ MAY_IMPORT = {
     "config": {"errors"},
     "assets": GROUND,
     "kernels": {"errors"},
+    "cluster": {"config", "errors"},
     "model": {"kernels", "assets"} | GROUND,
     **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
-    "run": ROOMS | {"model", "kernels", "assets"} | GROUND,
+    "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
     "cli": ROOMS | {"run", "model", "kernels", "assets"} | GROUND,
 }
 

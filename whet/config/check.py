@@ -6,6 +6,7 @@ Each check yields a sentence per problem, so that a user sees all of them at onc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
@@ -15,6 +16,7 @@ from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.check_recipes import recipe_problems, refills
 from whet.config.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.keys import get
+from whet.config.model import listed_modules
 from whet.config.not_yet import refusals
 from whet.config.rollout import RolloutConfig
 from whet.config.schema import Config, all_keys
@@ -38,7 +40,7 @@ def check_config(config: Config) -> None:
 
 def _problems(config: Config) -> list[str]:
     problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
-    problems += [*_validation(config), *_lengths(config)]
+    problems += [*_validation(config), *_lengths(config), *_adapters(config)]
     if not config.trainer.val_only:
         problems += [
             *_groups(config),
@@ -119,6 +121,21 @@ def _names(config: Config) -> Iterator[str]:
             )
 
 
+def _pools(config: Config) -> Iterator[str]:
+    trainer = config.trainer
+    rollout, learn = trainer.placement.rollout, trainer.placement.learn
+    if rollout is None and learn is None:
+        return
+    if rollout is None or learn is None:
+        name = "rollout" if rollout is None else "learn"
+        yield f"trainer.placement.{name} is not set: devices of their own need both rollout and learn"
+    elif rollout + learn != trainer.n_gpus_per_node * trainer.nnodes:
+        yield (
+            f"trainer.placement.rollout={rollout} and trainer.placement.learn={learn} do not add up to the "
+            f"{trainer.n_gpus_per_node * trainer.nnodes} devices of trainer.n_gpus_per_node x trainer.nnodes"
+        )
+
+
 def _validation(config: Config) -> Iterator[str]:
     try:
         _overrides(config)
@@ -136,6 +153,24 @@ def _lengths(config: Config) -> Iterator[str]:
     low, high = config.data.min_pixels, config.data.max_pixels
     if low is not None and high is not None and low > high:
         yield f"data.min_pixels={low} is more than data.max_pixels={high}"
+
+
+def _adapters(config: Config) -> Iterator[str]:
+    lora = config.worker.actor.model.lora
+    if not lora.rank:
+        return
+    for name in ("target_modules", "exclude_modules"):
+        value = getattr(lora, name)
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            if listed_modules(value) is None:
+                yield f"worker.actor.model.lora.{name}={show(value)} is no regular expression: {error}"
+    if config.worker.rollout.exact:
+        yield (
+            f"worker.rollout.exact=true: adapters (worker.actor.model.lora.rank={lora.rank}) have no exact form; "
+            "set it to false"
+        )
 
 
 def _groups(config: Config) -> Iterator[str]:

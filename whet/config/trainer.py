@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.config.keys import about, key
+from whet.config.keys import about, key, section
+from whet.config.placement import PRESETS, PlacementConfig
 
 LOGGERS = ("console", "file", "mlflow", "swanlab", "tensorboard", "wandb")
 
@@ -27,6 +28,12 @@ class TrainerConfig:
     log_token_log_probs: bool = key(False, "write the log-prob of each token with each sample")
     nnodes: int = key(1, "machines to train on", least=1)
     n_gpus_per_node: int = key(1, "devices to train on per machine", least=1)
+    placement: PlacementConfig = field(
+        default_factory=PlacementConfig, metadata=section("which devices sample and which learn", PRESETS)
+    )
+    worker_timeout: int = key(
+        45, "seconds that a worker may hang in a call before the run stops; -1 = no limit", least=1, also=(-1,)
+    )
     max_try_make_batch: int = key(
         20, "draws of a step under a filter, before it trains on what there is; -1 = no limit", least=1, also=(-1,)
     )

@@ -1,0 +1,76 @@
+"""What a group says when a worker does not do its work: it raised, or it is gone."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.errors import UserError
+
+
+class WorkerRaisedError(Exception):
+    """A worker's method raised; the message holds the rank and its traceback, `cause` the exception if it travels."""
+
+    def __init__(self, rank: int, summary: str, trace: str, cause: BaseException | None = None) -> None:
+        super().__init__(f"rank {rank} raised {summary}\n{trace.rstrip()}")
+        self.rank = rank
+        self.cause = cause
+
+
+class WorkerLostError(Exception):
+    """A worker died or hangs; the message names it, why, and its last words. The group is closed."""
+
+    def __init__(self, ranks: list[int], message: str) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception on its way from a worker to the caller."""
+
+    summary: str
+    trace: str
+    pickled: bytes | None
+    user: str | None  # the sentence of a UserError
+
+    def error(self, rank: int) -> Exception:
+        """What the caller sees: the sentence of a `UserError` as one, everything else with its rank and traceback."""
+        if self.user is not None:
+            return UserError(self.user)
+        return WorkerRaisedError(rank, self.summary, self.trace, _unpickled(self.pickled))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method returned, or how it failed."""
+
+    value: Any = None
+    failure: Failure | None = field(default=None)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """An exception in a form that always travels."""
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    trace = "".join(traceback.format_exception(error))
+    user = str(error) if isinstance(error, UserError) else None
+    return Failure(summary, trace, _pickled(error), user)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """None for one that cannot be pickled, and for one that cannot be read back: exceptions with arguments often."""
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)
+    except Exception:  # anything may happen in a user's __reduce__
+        return None
+    return content
+
+
+def _unpickled(content: bytes | None) -> BaseException | None:
+    try:
+        return pickle.loads(content) if content else None
+    except Exception:  # its class cannot be imported here
+        return None
