@@ -1,4 +1,4 @@
-"""The command line: `whet train`, `whet config`, `whet model`.
+"""The command line: `whet train`, `whet config`, `whet model`, `whet merge`.
 
 Imports of torch and transformers wait until a command needs them, so that help and config errors come at once.
 """
@@ -20,6 +20,7 @@ whet sharpens language models with reinforcement learning.
   whet config [config=FILE] [key=value ...]    every key with its type, default and meaning
   whet config --diff [config=FILE] ...         only what differs from the defaults
   whet model NAME DIR                          write a built-in model as a Hugging Face folder (smollm2, quickstart)
+  whet merge CHECKPOINT DIR [BASE]             write the model of a LoRA run with its adapters merged in
   whet --version
 
 Keys: whet config. Examples: {examples}
@@ -44,7 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands: dict[str, Callable[[list[str]], int]] = {"train": _train, "config": _config, "model": _model}
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "config": _config,
+        "model": _model,
+        "merge": _merge,
+    }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE.format(examples=examples_folder()))
         return 0
@@ -99,6 +105,16 @@ def _model(arguments: list[str]) -> int:
     from whet.assets.models import write_model
 
     write_model(arguments[0], Path(arguments[1]), print)
+    return 0
+
+
+def _merge(arguments: list[str]) -> int:
+    if len(arguments) not in (2, 3):
+        raise UserError("whet merge takes a checkpoint and a folder: whet merge checkpoints/.../global_step_N DIR")
+    from whet.run.merge import merge_checkpoint
+
+    checkpoint, folder = (Path(argument).expanduser() for argument in arguments[:2])
+    merge_checkpoint(checkpoint, folder, arguments[2] if len(arguments) == 3 else None, print)
     return 0
 
 

@@ -155,7 +155,7 @@ def test_validation_samples_with_its_own_parameters():
 @pytest.mark.parametrize(
     ("argument", "leave"),
     [
-        ("worker.actor.model.lora.rank=8", "0"),
+        ("worker.critic.model.lora.rank=8", "0"),
         ("worker.actor.model.freeze_vision_tower=true", "false"),
         ("worker.actor.ulysses_size=2", "1"),
         ("worker.actor.padding_free=false", "true"),

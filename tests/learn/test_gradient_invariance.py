@@ -11,8 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config import Config
+from whet.config.model import LoraConfig
 from whet.learn.packing import micro_batches, pad
 from whet.learn.scoring import score, score_all
+from whet.model.lora import add_adapters
 from whet.run.experience import Experience, make_experience, sampler_log_probs
 from whet.run.objective import objective
 from whet.types import Prompt, Sample
@@ -49,7 +51,7 @@ def _ours(
         loss, _ = loss_of(score(model, [samples[i] for i in rows], TEMPERATURE, share), rows)
         loss.backward()
         total += float(loss.detach())
-    return total, [p.grad.clone() for p in model.parameters()]
+    return total, [p.grad.clone() for p in model.parameters() if p.requires_grad]
 
 
 def _padded(model: PreTrainedModel, samples: list[Sample], config: Config) -> tuple[float, list[Tensor]]:
@@ -85,7 +87,7 @@ def _padded(model: PreTrainedModel, samples: list[Sample], config: Config) -> tu
         "seq-mean-token-sum-norm": sums.sum() / B / 16,
     }[config.worker.actor.loss_avg_mode]
     loss.backward()
-    return float(loss.detach()), [p.grad.clone() for p in model.parameters()]
+    return float(loss.detach()), [p.grad.clone() for p in model.parameters() if p.requires_grad]
 
 
 def _same(ours: tuple[float, list[Tensor]], expected: tuple[float, list[Tensor]], tolerance: float) -> None:
@@ -103,6 +105,30 @@ def test_every_cut_gives_the_gradient_of_a_padded_pass(mode: str, dtype: torch.d
     for share in (True, False):
         for tokens, size in ((1, 0), (20, 0), (37, 0), (10_000, 0), (None, 1), (None, 5), (None, 12)):
             _same(_ours(model, samples, config, share, tokens, size), expected, tolerance)
+
+
+def _adapted_llama(implementation: str, dtype: torch.dtype) -> PreTrainedModel:
+    model = tiny_llama(implementation, dtype)
+    add_adapters(model, LoraConfig(rank=4, alpha=8), "base", seed=1)
+    torch.manual_seed(7)
+    for p in model.parameters():
+        if p.requires_grad:
+            torch.nn.init.normal_(p, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+def test_every_cut_gives_the_gradient_of_adapters(dtype: torch.dtype, tolerance: float) -> None:
+    samples, config = batch(), _config("token")
+    expected = _padded(_adapted_llama("sdpa", dtype), samples, config)
+    assert len(expected[1]) == 28
+    model = _adapted_llama("whet", dtype)
+    for share in (True, False):
+        for tokens, size in ((1, 0), (20, 0), (10_000, 0), (None, 1), (None, 5)):
+            _same(_ours(model, samples, config, share, tokens, size), expected, tolerance)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    _same(_ours(model, samples, config, True, 30, 0), expected, tolerance)
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config.keys import about, key, section
+
+ALL_LINEAR = "all-linear"
 
 
 @dataclass
@@ -14,8 +17,16 @@ class LoraConfig:
 
     rank: int = key(0, "rank of the adapters; 0 trains all weights", least=0)
     alpha: int = key(64, "scale of the adapters: alpha / rank", least=1)
-    target_modules: str = key("all-linear", "modules that get an adapter: all-linear, names or a regular expression")
-    exclude_modules: str | None = key(None, "regular expression of modules that get none")
+    target_modules: str = key(
+        ALL_LINEAR, "modules that get an adapter: all-linear, names such as q_proj,v_proj, or a regular expression"
+    )
+    exclude_modules: str | None = key(None, "modules that get none: names or a regular expression")
+
+
+def listed_modules(value: str) -> list[str] | None:
+    """The names in a list such as `q_proj,v_proj` or `[q_proj, v_proj]`; None for a regular expression."""
+    names = [name.strip().strip("'\"") for name in value.strip().removeprefix("[").removesuffix("]").split(",")]
+    return names if all(re.fullmatch(r"\w+(\.\w+)*", name) for name in names) else None
 
 
 @dataclass

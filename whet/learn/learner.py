@@ -16,6 +16,7 @@ from whet.learn.reference import Reference
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, read, recompute_activations
+from whet.model import lora
 from whet.types import Sample
 
 # a micro-batch after its forward pass, and its rows of the mini-batch -> loss and metrics
@@ -93,9 +94,13 @@ class Learner:
         return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics()
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
-        """Write a Hugging Face folder and, unless `model_only`, the optimizer beside it."""
-        self.model.save_pretrained(folder / "huggingface")
-        tokenizer.save_pretrained(folder / "huggingface")
+        """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
+        if lora.has_adapters(self.model):
+            lora.save_adapters(self.model, folder / lora.FOLDER)
+            tokenizer.save_pretrained(folder / lora.FOLDER)
+        else:
+            self.model.save_pretrained(folder / "huggingface")
+            tokenizer.save_pretrained(folder / "huggingface")
         if not model_only:
             self._updates.save(folder)
 

@@ -13,8 +13,11 @@ from whet.learn.kahan import KahanAdamW
 
 
 def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torch.optim.Optimizer:
-    """AdamW, or its Kahan-summed form where parameters are bf16: they would swallow the updates of plain AdamW."""
-    params, betas = list(params), (config.betas[0], config.betas[1])
+    """AdamW, or its Kahan-summed form where parameters are bf16: they would swallow the updates of plain AdamW.
+
+    Frozen parameters, such as all but the adapters under LoRA, have no state.
+    """
+    params, betas = [p for p in params if p.requires_grad], (config.betas[0], config.betas[1])
     if config.strategy == "adamw_bf16" or any(p.dtype == torch.bfloat16 for p in params):
         return KahanAdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
     return torch.optim.AdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay, fused=True)
@@ -23,7 +26,7 @@ def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torc
 def sum_gradients_in_fp32(params: Iterable[nn.Parameter]) -> None:
     """Let the gradients of bf16 parameters add up in fp32 over micro-batches, where this torch can (2.11 and later)."""
     for p in params:
-        if p.dtype == torch.bfloat16 and hasattr(p, "grad_dtype"):
+        if p.requires_grad and p.dtype == torch.bfloat16 and hasattr(p, "grad_dtype"):
             p.grad_dtype = torch.float32
 
 

@@ -1,4 +1,4 @@
-"""The frozen model that KL is measured against."""
+"""The frozen model that KL is measured against: weights of its own, or the policy with its adapters switched off."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from whet.config.actor import ActorConfig
 from whet.learn.full_kl import full_kl
 from whet.learn.scoring import Scored, response_hidden_states, score_all
 from whet.model.load import head_of
+from whet.model.lora import adapters_off, has_adapters
 from whet.types import Sample
 
 
 class Reference:
-    """Log-probs under the weights that training started from, and the distance from them."""
+    """Log-probs under the weights that training started from, and the distance from them.
+
+    A model with adapters is the policy itself, and not copied: without them its weights are those it started from.
+    """
 
     def __init__(self, model: PreTrainedModel, config: ActorConfig, temperature: float, max_tokens: int | None) -> None:
-        self._model = model.requires_grad_(False)
+        self._model = model if has_adapters(model) else model.requires_grad_(False)
         self.configure(config, temperature, max_tokens)
 
     def configure(self, config: ActorConfig, temperature: float, max_tokens: int | None) -> None:
@@ -28,11 +32,12 @@ class Reference:
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
-        return score_all(self._model, samples, self._temperature, self._config, self._max_tokens)
+        with adapters_off(self._model):
+            return score_all(self._model, samples, self._temperature, self._config, self._max_tokens)
 
     def full_kl(self, scored: Scored) -> Tensor:
         """Exact KL (B, T) from this model of the policy that scored a micro-batch; it runs on the same packed row."""
-        with torch.no_grad():
+        with torch.no_grad(), adapters_off(self._model):
             ref_hidden_MH = response_hidden_states(self._model, scored.packed)
         kl_M = full_kl(scored.hidden_MH, scored.head, ref_hidden_MH, head_of(self._model), self._temperature or 1.0)
         return scored.packed.unpack(kl_M)

@@ -44,6 +44,11 @@ def decoder_of(model: PreTrainedModel) -> FusedDecoder | None:
     return _DECODERS.get(model)
 
 
+def unfuse(model: PreTrainedModel) -> None:
+    """Let a model run by its own modules again, which are about to change."""
+    _DECODERS.pop(model, None)
+
+
 def has_kernels(model: PreTrainedModel) -> bool:
     """Whether whet's attention kernels serve a model of this device, dtype and size of heads."""
     config = model.config.get_text_config()
@@ -59,7 +64,7 @@ def make_exact(model: PreTrainedModel) -> None:
         raise UserError(f"{key} needs a CUDA device with triton, and heads of 16, 32, 64, 128 or 256; set it to false")
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None) is not None:
         raise UserError(f"{key}: this model soft-caps its logits, for which there is no exact form; set it to false")
-    _DECODERS.pop(model, None)
+    unfuse(model)
     _EXACT.add(model)
 
 

@@ -20,7 +20,6 @@ from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
-from whet.learn.reference import Reference
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
@@ -33,6 +32,7 @@ from whet.run.console import Console
 from whet.run.device import Placement, choose_placement
 from whet.run.experience import needs_reference
 from whet.run.manifest import Checkpoint
+from whet.run.servers import is_server, open_server
 from whet.run.stages import Stages
 from whet.types import Prompt
 
@@ -207,13 +207,6 @@ def open_critic(config: Config, path: str, checkpoint: Checkpoint | None, total_
     return Critic(model, config.worker.critic, total_steps, budget(config, "critic", backbone))
 
 
-def open_reference(config: Config, path: str, placement: Placement) -> Reference:
-    """A frozen copy of the weights that training started from."""
-    model = load_weights(path, config, placement)
-    actor, temperature = config.worker.actor, config.worker.rollout.temperature
-    return Reference(model, actor, temperature, budget(config, "actor", model).tokens_experience)
-
-
 def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
     """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
 
@@ -247,17 +240,19 @@ def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
 
     The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
     """
-    own = sum(p.numel() for p in model.parameters())
-    held = model_bytes(own, model.dtype, trained=True) + head_bytes(model.config, model.dtype)
-    actor = own
+    own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
+    held = model_bytes(own - trained, model.dtype, trained=False) + model_bytes(trained, model.dtype, trained=True)
+    held += head_bytes(model.config, model.dtype)
+    actor, adapters = own, config.worker.actor.model.lora.rank > 0
     if "values" in needs_of(config.algorithm.adv_estimator):
         paths = {"actor": config.worker.actor.model.model_path, "critic": critic_model(config).model_path}
         other = "critic" if part == "actor" else "actor"
         path = local_name(config, paths[other] or "")
         size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
-        held += model_bytes(size, choose_placement(config, other).dtype, trained=True)
+        whole = other == "critic" or not adapters
+        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole)
         actor = own if part == "actor" else size
-    if needs_reference(config.algorithm):
+    if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
         held += model_bytes(actor, choose_placement(config).dtype, trained=False)
     return held
 
@@ -267,6 +262,8 @@ def open_engine(
 ) -> Engine:
     """The engine that `worker.rollout.name` names, on the learner's weights."""
     rollout = config.worker.rollout
+    if is_server(config):
+        return open_server(config, model, tokenizer, ends)
     slots = rollout.max_num_seqs or (512 if model.device.type == "cuda" else 64)
     if rollout.name == "hf":
         return HFEngine(model, tokenizer, ends, slots)

@@ -9,6 +9,7 @@ from whet.config import Config, resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
+from whet.model.lora import KEY as LORA
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.folder import RunFolder
@@ -34,6 +35,7 @@ def starting_point(config: Config, store: CheckpointStore, folder: RunFolder, co
     if found is None:
         return None
     console.note(f"continuing from {found.path}")
+    _check_adapters(found, config)
     _check_optimizer(found, config)
     changed = list(_changes(found.meta["config"], config.to_dict()))
     if changed:
@@ -47,9 +49,20 @@ def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) ->
         loader.load_state_dict(checkpoint.meta["loader"])
 
 
-def check_disk(config: Config, folder: RunFolder, models: list[str], total_steps: int, console: Console) -> None:
-    """Refuse when not even the checkpoint being written and the one before it fit; warn when not all will."""
-    parameters = sum(count_parameters(path) or 0 for path in models)
+def check_disk(
+    config: Config,
+    folder: RunFolder,
+    models: list[str],
+    total_steps: int,
+    console: Console,
+    adapters: int | None = None,
+) -> None:
+    """Refuse when not even the checkpoint being written and the one before it fit; warn when not all will.
+
+    `adapters` counts the parameters that are saved in place of the first model's.
+    """
+    parameters = sum(count_parameters(path) or 0 for path in (models if adapters is None else models[1:]))
+    parameters += adapters or 0
     if not parameters or config.trainer.val_only:
         return
     each = parameters * (_BYTES_PER_PARAMETER_MODEL_ONLY if config.trainer.save_model_only else _BYTES_PER_PARAMETER)
@@ -74,6 +87,30 @@ def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
                 f"worker.{part}.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to "
                 f"{before}, or start a new run from its weights "
                 f"(worker.{part}.model.model_path={checkpoint.path}/{part}/huggingface)."
+            )
+
+
+def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
+    """Adapters mean something only with the rank, scale and layers they were trained with."""
+    now = config.to_dict()["worker"]["actor"]["model"]["lora"]
+    before = checkpoint.meta["config"]["worker"]["actor"]["model"]["lora"]
+    if not now["rank"] and not before["rank"]:
+        return
+    if before["rank"] and not now["rank"]:
+        raise UserError(
+            f"{LORA}.rank=0: {checkpoint.path} holds adapters of rank {before['rank']}. Set it to {before['rank']}, or "
+            f"write the merged model (whet merge {checkpoint.path} FOLDER) and start a new run from it."
+        )
+    if not before["rank"]:
+        raise UserError(
+            f"{LORA}.rank={now['rank']}: {checkpoint.path} holds all weights and no adapters. Set it to 0, or start a "
+            f"new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
+        )
+    for name, value in now.items():
+        if value != before[name]:
+            raise UserError(
+                f"{LORA}.{name}={value}: the adapters in {checkpoint.path} were trained with {before[name]}; set it to "
+                "that, or start a new run under another trainer.experiment_name"
             )
 
 

@@ -23,7 +23,7 @@ from whet.model.names import folder_weights
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
-from whet.run import parts
+from whet.run import parts, policy
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.control import Control
@@ -34,6 +34,7 @@ from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
 from whet.run.resume import check_disk, starting_point, take_position
+from whet.run.servers import check_engine_server
 from whet.run.stages import Stages
 from whet.run.tracking import Tracker
 from whet.types import Prompt, Sample
@@ -117,11 +118,13 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     load_extensions(config)
     placement = choose_placement(config)
+    check_engine_server(config)
     keep_freed_memory(placement)
     chosen = config.worker.actor.model
     path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
     tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    adapters = policy.adapter_parameters(config, model_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
     stages = Stages(config, console.note, console.warn)
@@ -138,19 +141,17 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, folder, console)
     take_position(checkpoint, loader)
-    check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console)
+    check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console, adapters)
     console.log_to(folder.log)
     tracker = _open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):  # it tells how the run was trained
         folder.write_config(config.to_yaml())
 
-    weights = str(checkpoint.path / "actor" / "huggingface") if checkpoint else path
     choose_threads(placement, count_parameters(path))
-    model = parts.load_weights(weights, config, placement)
+    model = policy.load_policy(config, path, checkpoint, placement, console.note)
     if config.worker.rollout.exact:
         make_exact(model)
-    console.note(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
     engine = parts.open_engine(config, model, tokenizer, ends)
     stack.callback(engine.close)
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
@@ -169,7 +170,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         engine=engine,
         learner=parts.open_learner(config, model, total_steps),
         critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
-        reference=parts.open_reference(config, path, placement) if uses_reference else None,
+        reference=policy.open_reference(config, path, placement, model) if uses_reference else None,
         control=Control(config),
         stages=stages,
         total_steps=total_steps,

@@ -1,0 +1,46 @@
+"""The policy's weights as a run begins: all of them from a checkpoint, or its adapters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from whet.config import Config
+from whet.learn.reference import Reference
+from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
+from whet.run.device import Placement
+from whet.run.manifest import Checkpoint
+from whet.run.parts import budget, load_weights, local_name
+
+
+def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:
+    """How many parameters are trained where they are adapters, and that those fit the model; else None."""
+    chosen = config.worker.actor.model
+    return check_adapters(model, chosen.lora, chosen.trust_remote_code) if chosen.lora.rank else None
+
+
+def load_policy(
+    config: Config, path: str, checkpoint: Checkpoint | None, placement: Placement, say: Callable[[str], None]
+) -> PreTrainedModel:
+    """The checkpoint's policy, or the first one: the model in `path`, with adapters where the config wants them."""
+    chosen = config.worker.actor.model
+    saved = checkpoint.path / "actor" if checkpoint else None
+    weights = str(saved / "huggingface") if saved and not chosen.lora.rank else path
+    model = load_weights(weights, config, placement)
+    say(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
+    if chosen.lora.rank:
+        add_adapters(model, chosen.lora, local_name(config, chosen.model_path or ""), config.data.seed)
+        if saved is not None:
+            load_adapters(model, saved / FOLDER)
+        trained = model.num_parameters(only_trainable=True)
+        origin = f" from {saved / FOLDER}" if saved else ""
+        say(f"adapters: rank {chosen.lora.rank}{origin}, {trained:,} parameters, which alone are trained")
+    return model
+
+
+def open_reference(config: Config, path: str, placement: Placement, policy: PreTrainedModel) -> Reference:
+    """The weights that training started from: the policy's own under its adapters, else a frozen copy."""
+    model = policy if has_adapters(policy) else load_weights(path, config, placement)
+    actor, temperature = config.worker.actor, config.worker.rollout.temperature
+    return Reference(model, actor, temperature, budget(config, "actor", model).tokens_experience)
