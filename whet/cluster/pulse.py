@@ -74,8 +74,9 @@ def _processor_seconds(foreign: set[int]) -> float | None:
     """Of this process but for the foreign threads, and of its descendants; None where /proc does not tell."""
     if not Path("/proc/self/stat").exists():
         return None
-    own = [f"/proc/self/task/{thread}/stat" for thread in _threads() - foreign]
-    return sum(map(_used, [*own, *(f"/proc/{child}/stat" for child in _descendants("self"))]))
+    own = sum(_used(f"/proc/self/task/{thread}/stat") for thread in _threads() - foreign)
+    ended = os.times()
+    return own + sum(map(_used_by_all, _descendants("self"))) + ended.children_user + ended.children_system
 
 
 def _descendants(process: int | str) -> set[int]:
@@ -88,9 +89,15 @@ def _descendants(process: int | str) -> set[int]:
     return found.union(*map(_descendants, found))
 
 
-def _used(file: str) -> float:
+def _used_by_all(process: int) -> float:
+    """By a process and those of its children that have ended."""
+    return _used(f"/proc/{process}/stat", last=15)
+
+
+def _used(file: str, last: int = 13) -> float:
+    """utime and stime of proc(5), which come eleven after the state; then those of ended children."""
     try:
         fields = Path(file).read_text().rpartition(")")[2].split()
     except OSError:  # it ended just now
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICK  # utime and stime of proc(5), counted from the state
+    return sum(map(int, fields[11:last])) / _TICK
