@@ -1,0 +1,161 @@
+"""The loop around vLLM's engine: read requests from a socket, step, write what finished.
+
+Requests join and leave between any two steps. Weights are exchanged when nothing is being decoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from whet_vllm_wire import receive, send
+
+
+class Host:
+    """One vLLM engine, and the requests inside it."""
+
+    def __init__(self, arguments: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+        from vllm import EngineArgs, LLMEngine
+        from vllm.platforms import current_platform
+
+        self._can_sleep = current_platform.is_sleep_mode_available()
+        arguments["enable_sleep_mode"] = self._can_sleep
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._reply = reply
+        self._version: int | None = None  # of the weights: none until some are taken
+        self._asleep: set[str] = set()
+        self._versions: dict[str, int] = {}  # of the weights that a request is being written with
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._versions)
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Take a request in; one that vLLM refuses costs nobody else anything."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        key = message["id"]
+        if message["version"] != self._version:
+            self._reply({"id": key, "error": f"asked for version {message['version']}, holds {self._version}"})
+            return
+        self._wake("weights", "kv_cache")
+        try:
+            params = SamplingParams(**message["params"], output_kind=RequestOutputKind.FINAL_ONLY)
+            self._engine.add_request(key, {"prompt_token_ids": message["prompt"]}, params)
+        except ValueError as error:
+            self._reply({"id": key, "error": str(error)})
+            return
+        self._versions[key] = message["version"]
+
+    def abort(self, message: dict[str, Any]) -> None:
+        """Let requests leave; nobody waits for them."""
+        keys = [key for key in message["ids"] if self._versions.pop(key, None) is not None]
+        self._engine.abort_request(keys)
+
+    def load(self, message: dict[str, Any]) -> None:
+        """Take new weights; whatever was computed with the old ones is forgotten."""
+        self._wake("weights")
+        self._version = None
+        arguments = (message["host"], message["port"], message["token"], str(message["version"]))
+        received = self._engine.collective_rpc("whet_take_weights", args=arguments)
+        self._engine.reset_prefix_cache()
+        self._version = message["version"]
+        self._reply({"did": "load", "received": received})
+
+    def sleep(self) -> None:
+        """Give the device's memory back until the next request."""
+        if self._can_sleep and not self.busy and not self._asleep:
+            self._engine.sleep(level=1)
+            self._asleep = {"weights", "kv_cache"}
+        self._reply({"did": "sleep"})
+
+    def step(self) -> None:
+        """Bring every request some tokens further and hand out those that ended."""
+        for output in self._engine.step():
+            if output.finished and (version := self._versions.pop(output.request_id, None)) is not None:
+                (written,) = output.outputs
+                pairs = zip(written.logprobs or (), written.token_ids)
+                self._reply(
+                    {
+                        "id": output.request_id,
+                        "ids": list(written.token_ids),
+                        "log_probs": [at[token].logprob for at, token in pairs],
+                        "finish": written.finish_reason,
+                        "version": version,
+                    }
+                )
+
+    def close(self) -> None:
+        """End vLLM's own processes."""
+        self._engine.engine_core.shutdown()
+
+    def _wake(self, *tags: str) -> None:
+        wanted = [tag for tag in tags if tag in self._asleep]
+        if wanted:
+            self._engine.wake_up(tags=wanted)
+            self._asleep.difference_update(wanted)
+
+
+def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
+    """Be an engine for whoever is at the other end, until it is closed; whether nothing failed.
+
+    `on_hangup` is called, from another thread, when the other end is gone without a word.
+    """
+    try:
+        first, _ = receive(connection)
+        host = Host(first["arguments"], lambda message: send(connection, message))
+        send(connection, {"did": "start"})
+        inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        threading.Thread(target=_read_into, args=(connection, inbox, on_hangup), daemon=True).start()
+        _loop(host, inbox)
+        host.close()
+        return True
+    except (EOFError, ConnectionError):
+        return False
+    except BaseException as error:
+        words = "".join(traceback.format_exception_only(error)).strip()
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            send(connection, {"failed": words})
+        return False
+    finally:
+        connection.close()
+
+
+def _loop(host: Host, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+    while True:
+        while not host.busy or not inbox.empty():
+            message = inbox.get()
+            match message["do"]:
+                case "add":
+                    host.add(message)
+                case "abort":
+                    host.abort(message)
+                case "load":
+                    host.load(message)
+                case "sleep":
+                    host.sleep()
+                case "close":
+                    return
+        host.step()
+
+
+def _read_into(
+    connection: socket.socket, inbox: queue.SimpleQueue[dict[str, Any]], on_hangup: Callable[[], None]
+) -> None:
+    try:
+        while True:
+            message, _ = receive(connection)
+            inbox.put(message)
+            if message["do"] == "close":
+                return
+    except (EOFError, OSError):
+        inbox.put({"do": "close"})
+        on_hangup()

@@ -1,0 +1,122 @@
+"""What vLLM is started with: its arguments, and a folder that holds the model's config and tokenizer but no weights.
+
+Weights only ever come from the learner, so there is no moment at which vLLM could sample with those of a file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from whet.errors import UserError
+from whet.rollout.vllm import child
+
+CHILD = Path(child.__file__).parent
+EXTENSION = "whet_vllm_extension.WhetExtension"
+_LEAST_CACHE, _MOST_CACHE = 1 << 28, 1 << 32  # bytes of a CPU's cache
+_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The keys of `worker.rollout` that vLLM is told, and where it runs."""
+
+    mode: str = "process"
+    python: str | None = None  # the interpreter that has vLLM; None is this one
+    server_address: str | None = None  # a server that somebody else started
+    dtype: str = "float32"
+    max_model_len: int = 2048
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 8192
+    gpu_memory_utilization: float = 0.6
+    tensor_parallel_size: int = 1
+    enforce_eager: bool = False
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = False
+    disable_log_stats: bool = True
+    trust_remote_code: bool = False
+    on_cpu: bool = True
+
+    def check(self) -> None:
+        """Find vLLM before anything is loaded; UserError where it is not."""
+        if self.mode == "server" and self.server_address:
+            return
+        key = "worker.rollout.python" if self.python else "worker.rollout.name=vllm"
+        if self.mode == "inline" and self.python:
+            raise UserError(
+                f"worker.rollout.python={self.python}: worker.rollout.mode=inline runs vLLM in this interpreter; "
+                "leave the one out or set the other to process"
+            )
+        try:
+            found = subprocess.run([self.interpreter, "-c", _FIND], capture_output=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UserError(f"worker.rollout.python={self.python}: it could not be run: {error}") from None
+        if found.returncode:
+            raise UserError(
+                f"{key}: {self.interpreter} has no vLLM. Install it there, or set worker.rollout.python to the "
+                "interpreter of an environment that has it (it may be another than whet's)"
+            )
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs vLLM."""
+        return self.python or sys.executable
+
+    def arguments(self, folder: Path, config: PretrainedConfig) -> dict[str, Any]:
+        """vLLM's engine arguments, by its names."""
+        tokens = max(self.max_num_batched_tokens, self.max_num_seqs)
+        if not self.enable_chunked_prefill:
+            tokens = max(tokens, self.max_model_len)  # a prompt must then fit into one pass
+        chosen: dict[str, Any] = {
+            "model": str(folder),
+            "load_format": "dummy",
+            "generation_config": "vllm",
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": tokens,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "enforce_eager": self.enforce_eager,
+            "enable_prefix_caching": self.enable_prefix_caching,
+            "enable_chunked_prefill": self.enable_chunked_prefill,
+            "disable_log_stats": self.disable_log_stats,
+            "trust_remote_code": self.trust_remote_code,
+            "logprobs_mode": "processed_logprobs",  # at the sampling temperature
+            "worker_extension_cls": EXTENSION,
+            "distributed_executor_backend": "mp" if self.tensor_parallel_size > 1 else "uni",
+        }
+        if self.on_cpu:
+            chosen["kv_cache_memory_bytes"] = self._cpu_cache(config)
+        return chosen
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables for a process that runs vLLM; what the user set stays."""
+        paths = [str(CHILD), os.environ.get("PYTHONPATH", "")]
+        ours = {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        }
+        return ours | os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+    def _cpu_cache(self, config: PretrainedConfig) -> int:
+        """Bytes of keys and values for every sequence at its longest, within limits: host memory is shared."""
+        text = config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        token = 2 * text.num_hidden_layers * heads * head_dim * (4 if self.dtype == "float32" else 2)
+        return min(max(_LEAST_CACHE, token * self.max_num_seqs * (self.max_model_len + 256)), _MOST_CACHE)
+
+
+def write_folder(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The model's config as the learner has it, and its tokenizer."""
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
