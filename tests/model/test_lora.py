@@ -26,6 +26,7 @@ from whet.model.lora import (
     merged_weights,
     save_adapters,
 )
+from whet.model.names import folder_weights
 
 IDS = torch.tensor([[3, 14, 15, 9, 2, 6]])
 
@@ -164,6 +165,13 @@ def test_merged_weights_are_a_plain_model_that_computes_the_same() -> None:
     assert weights.keys() == plain.state_dict().keys()
     plain.load_state_dict(weights)
     torch.testing.assert_close(_log_probs(plain), _log_probs(model), rtol=0, atol=1e-4)
+
+
+def test_other_engines_get_merged_weights_under_plain_names() -> None:
+    weights, plain = dict(folder_weights(_adapted())), dict(folder_weights(tiny_llama("whet")))
+    assert weights.keys() == plain.keys()
+    changed = {name for name, t in weights.items() if not torch.equal(t, plain[name])}
+    assert changed == {name for name in plain if name.endswith("_proj.weight")}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
