@@ -10,7 +10,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
-from whet.learn.packing import micro_batches
 from whet.learn.scoring import gather
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, recompute_activations
 from whet.learn.value_head import ValueModel
@@ -42,8 +41,8 @@ class Critic:
     def values(self, samples: Sequence[Sample]) -> Tensor:
         """Values (B, T) of the current weights, 0 past the end of a response."""
         size, share = self.config.micro_batch_size_per_device_for_experience, self.config.share_prefix
-        micros = micro_batches(samples, share, self._budget.tokens_experience, size)
-        return gather(samples, micros, lambda micro: self.model.response_values(micro, share))
+        tokens = self._budget.tokens_experience
+        return gather(self.model, samples, share, tokens, size, lambda micro: self.model.response_values(micro, share))
 
     def update(
         self,

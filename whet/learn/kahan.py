@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from whet import kernels
+from whet.learn.full_state import local
 
 
 class Numbers(NamedTuple):
@@ -65,7 +66,8 @@ class KahanAdamW(torch.optim.Optimizer):
                     rate=group["lr"] / (1 - beta1**t),
                     decay=group["lr"] * group["weight_decay"],
                 )
-                _update(p, p.grad, state, numbers)
+                # Shards are updated each on its rank: nothing here looks across elements.
+                _update(local(p), local(p.grad), {name: local(kept) for name, kept in state.items()}, numbers)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
+from whet.learn.full_state import save_weights
 from whet.learn.packing import pad, to_device
+from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
@@ -85,13 +87,13 @@ class Learner:
             def micro_step(micro: list[Sample], rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
                 scored = score(self.model, micro, self._temperature, self.config.share_prefix)
                 # Before the first optimizer step the weights are those that sampled: what differs is numerics.
-                if fresh:
+                if fresh and not self._updates.idle:
                     difference.add(micro, scored.log_probs_BT.detach())
                 return loss_of(scored, rows)
 
             return micro_step
 
-        return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics()
+        return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics(ranks_of(self.model))
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
@@ -99,7 +101,7 @@ class Learner:
             lora.save_adapters(self.model, folder / lora.FOLDER)
             tokenizer.save_pretrained(folder / lora.FOLDER)
         else:
-            self.model.save_pretrained(folder / "huggingface")
+            save_weights(self.model, folder / "huggingface")
             tokenizer.save_pretrained(folder / "huggingface")
         if not model_only:
             self._updates.save(folder)
@@ -126,11 +128,13 @@ class _Difference:
         self._gaps += [gap.sum(), gap.max()]
         self._tokens += sum(map(sum, counted))
 
-    def metrics(self) -> dict[str, float]:
-        if not self._tokens:
+    def metrics(self, ranks: Ranks) -> dict[str, float]:
+        gaps = read(self._gaps) if self._gaps else []
+        found = ranks.collect({"sum": sum(gaps[::2]), "max": max(gaps[1::2], default=0.0), "tokens": self._tokens})
+        tokens = sum(each["tokens"] for each in found)
+        if not tokens:
             return {}
-        gaps = read(self._gaps)
         return {
-            "rollout/log_prob_diff_mean": sum(gaps[::2]) / self._tokens,
-            "rollout/log_prob_diff_max": max(gaps[1::2]),
+            "rollout/log_prob_diff_mean": sum(each["sum"] for each in found) / tokens,
+            "rollout/log_prob_diff_max": max(each["max"] for each in found),
         }

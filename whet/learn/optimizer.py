@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from whet.config.optim import OptimConfig
 from whet.learn.kahan import KahanAdamW
@@ -27,7 +28,16 @@ def sum_gradients_in_fp32(params: Iterable[nn.Parameter]) -> None:
     """Let the gradients of bf16 parameters add up in fp32 over micro-batches, where this torch can (2.11 and later)."""
     for p in params:
         if p.requires_grad and p.dtype == torch.bfloat16 and hasattr(p, "grad_dtype"):
-            p.grad_dtype = torch.float32
+            # FSDP sets the gradients of its shards itself, in their own dtype, and adds to whatever is there
+            p.grad_dtype = None if isinstance(p, DTensor) else torch.float32
+
+
+def widen_gradients(params: Iterable[nn.Parameter]) -> None:
+    """Turn the bf16 gradients of shards into fp32, so that later micro-batches are added to them in fp32."""
+    for p in params:
+        narrow = isinstance(p, DTensor) and p.grad is not None and p.grad.dtype == torch.bfloat16
+        if narrow and p.grad is not None and getattr(p, "grad_dtype", torch.bfloat16) is None:
+            p.grad = p.grad.float()
 
 
 def learning_rate(step: int, total_steps: int, config: OptimConfig) -> float:

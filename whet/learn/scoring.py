@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
 from whet.learn.log_probs import token_log_probs
-from whet.learn.packing import Packed, micro_batches, pack
+from whet.learn.packing import Packed, pack
+from whet.learn.partition import passes
+from whet.learn.ranks import ranks_of
+from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
 from whet.types import Sample
 
@@ -53,17 +56,30 @@ def score_all(
     measure: Callable[[Scored], Tensor] = attrgetter("log_probs_BT"),
 ) -> Tensor:
     """A measure of all samples (B, T), their log-probs unless told otherwise; no gradient, micro-batches of its own."""
-    size = config.micro_batch_size_per_device_for_experience
-    micros = micro_batches(samples, config.share_prefix, max_tokens, size)
-    return gather(samples, micros, lambda micro: measure(score(model, micro, temperature, config.share_prefix)))
+    size, share = config.micro_batch_size_per_device_for_experience, config.share_prefix
+    return gather(
+        model, samples, share, max_tokens, size, lambda micro: measure(score(model, micro, temperature, share))
+    )
 
 
 def gather(
-    samples: Sequence[Sample], micros: Sequence[list[int]], values_of: Callable[[list[Sample]], Tensor]
+    model: nn.Module,
+    samples: Sequence[Sample],
+    share_prefix: bool,
+    max_tokens: int | None,
+    max_samples: int,
+    values_of: Callable[[list[Sample]], Tensor],
 ) -> Tensor:
-    """(B, T) on the host in fp32 of what is computed a micro-batch at a time; none waits for the one before it."""
-    found = [values_of([samples[i] for i in rows]) for rows in micros]
+    """(B, T) on the host in fp32 of what is computed a micro-batch at a time; none waits for the one before it.
+
+    The ranks that hold the model each compute a share of the samples, and all get the values of all.
+    """
+    ranks = ranks_of(model)
+    planned = passes(ranks, samples, share_prefix, max_tokens, max_samples)
+    found = [(rows, values_of([samples[i] for i in rows]), counts) for rows, counts in planned.all()]
+    part(model)
     out = torch.zeros(len(samples), max(len(s.ids) for s in samples))
-    for rows, values in zip(micros, found):
-        out[rows, : values.shape[1]] = values.float().cpu()
-    return out
+    for rows, values, counts in found:
+        if counts:
+            out[rows, : values.shape[1]] = values.float().cpu()
+    return ranks.added(out)

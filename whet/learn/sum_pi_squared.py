@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
 from whet.learn.log_probs import chunks, scaled_logits
-from whet.learn.packing import micro_batches, pack
-from whet.model.load import Head, head_of, hidden_states
+from whet.learn.packing import pack
+from whet.learn.scoring import gather, response_hidden_states
+from whet.model.load import Head, head_of
 from whet.types import Sample
 
 
@@ -31,11 +32,11 @@ def sum_pi_squared_all(
     model: PreTrainedModel, samples: Sequence[Sample], temperature: float, config: ActorConfig, max_tokens: int | None
 ) -> Tensor:
     """Σ_v π(v)² (B, T) of all samples, in micro-batches of its own; 0 past the end of a response."""
-    out = torch.zeros(len(samples), max(len(s.ids) for s in samples))
+
+    def peaked(micro: list[Sample]) -> Tensor:
+        packed = pack(micro, config.share_prefix, model.device)
+        hidden_MH = response_hidden_states(model, packed)
+        return packed.unpack(sum_pi_squared(hidden_MH, head_of(model), temperature or 1.0))
+
     size = config.micro_batch_size_per_device_for_experience
-    for rows in micro_batches(samples, config.share_prefix, max_tokens, size):
-        packed = pack([samples[i] for i in rows], config.share_prefix, model.device)
-        hidden_NH = hidden_states(model, packed.ids_N, packed.positions_N, packed.attention)
-        peaked_M = sum_pi_squared(hidden_NH[packed.rows_M], head_of(model), temperature or 1.0)
-        out[rows, : packed.shape[1]] = packed.unpack(peaked_M).cpu()
-    return out
+    return gather(model, samples, config.share_prefix, max_tokens, size, peaked)

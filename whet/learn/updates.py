@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig, CriticConfig
-from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32
-from whet.learn.packing import micro_batches
+from whet.learn.full_state import full, full_optimizer_state, load_optimizer_state
+from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32, widen_gradients
+from whet.learn.partition import passes
+from whet.learn.ranks import ranks_of
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -44,6 +46,7 @@ class Updates:
         self._total_steps, self._budget = total_steps, budget
         sum_gradients_in_fp32(model.parameters())
         self.optimizer = build_optimizer(model.parameters(), config.optim)
+        self.idle = False  # whether the current pass counts for nothing, and only keeps step with other ranks
 
     def configure(self, config: ActorConfig | CriticConfig, budget: Budget) -> None:
         """Go on under another config of the same optimizer."""
@@ -83,14 +86,19 @@ class Updates:
     def _mini_batch(self, chosen: list[Sample], micro_step: MicroStep, progress: Progress | None) -> dict[str, float]:
         # Nothing here waits for the device until all micro-batches are on their way.
         shares: list[dict[str, Tensor]] = []
-        size = self._config.micro_batch_size_per_device_for_update
-        for rows in micro_batches(chosen, self._config.share_prefix, self._budget.tokens_update, size):
+        ranks, size = ranks_of(self._model), self._config.micro_batch_size_per_device_for_update
+        planned = passes(ranks, chosen, self._config.share_prefix, self._budget.tokens_update, size)
+        for rows, counts in planned.all():
+            self.idle = not counts
             loss, metrics = micro_step([chosen[i] for i in rows], rows)
-            loss.backward()
-            shares.append(metrics)
-            if progress is not None:
-                progress(len(rows))
-        norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm)
+            (loss if counts else loss * 0.0).backward()
+            widen_gradients(self._model.parameters())
+            if counts:
+                shares.append(metrics)
+                if progress is not None:
+                    progress(len(rows))
+        self.idle = False
+        norm = self._clip()
         grad_norm, *values = read([norm, *(value for metrics in shares for value in metrics.values())])
         finite = math.isfinite(grad_norm)
         if finite:
@@ -100,15 +108,27 @@ class Updates:
         for name, value in zip((name for metrics in shares for name in metrics), values):
             sums[name] += value
         # A skipped update has no norm to average; its count says that it happened.
-        return dict(sums) | ({"grad_skipped": 0.0, "grad_norm": grad_norm} if finite else {"grad_skipped": 1.0})
+        return ranks.totals(sums) | ({"grad_skipped": 0.0, "grad_norm": grad_norm} if finite else {"grad_skipped": 1.0})
+
+    def _clip(self) -> Tensor:
+        """Scale gradients down to `max_grad_norm`; their norm before, over the shards of all ranks."""
+        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+        norm = full(nn.utils.get_total_norm(grads))
+        nn.utils.clip_grads_with_norm_(self._model.parameters(), self._config.max_grad_norm, norm)
+        return norm
 
     def save(self, folder: Path) -> None:
-        """Write the optimizer's state to `folder`."""
-        torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+        """Write the optimizer's state to `folder`; every rank must call it, the first one writes."""
+        ranks = ranks_of(self._model)
+        state = full_optimizer_state(self.optimizer, ranks)
+        if ranks.is_first:
+            torch.save(state, folder / "optimizer.pt")
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote."""
-        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+        """Read back what `save` wrote, with as many ranks or another number."""
+        ranks = ranks_of(self._model)
+        state = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True) if ranks.is_first else None
+        load_optimizer_state(self.optimizer, state, ranks)
 
 
 def read(numbers: Sequence[Tensor | float]) -> list[float]:

@@ -27,6 +27,7 @@ from transformers import (
 from whet.errors import UserError
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
+from whet.model.gathering import gathered_pass
 from whet.model.support import ACTOR, check_config, check_layers
 
 # What reading a missing, damaged or foreign file can raise.
@@ -86,6 +87,44 @@ def load_model(
 ) -> PreTrainedModel:
     """A causal language model whose attention goes through whet's hook, in evaluation mode."""
     return _load(AutoModelForCausalLM, path, dtype, device, trust_remote_code, override, ACTOR)
+
+
+def empty_model(
+    path: str,
+    dtype: torch.dtype = torch.float32,
+    trust_remote_code: bool = False,
+    override: dict[str, Any] | None = None,
+) -> PreTrainedModel:
+    """The model that `load_model` would return, on "meta": its shapes, and no weights."""
+    return _empty(AutoModelForCausalLM, path, dtype, trust_remote_code, override, ACTOR)
+
+
+def empty_backbone(
+    path: str,
+    dtype: torch.dtype = torch.float32,
+    trust_remote_code: bool = False,
+    override: dict[str, Any] | None = None,
+    section: str = "worker.critic.model",
+) -> PreTrainedModel:
+    """The same for `load_backbone`."""
+    return _empty(AutoModel, path, dtype, trust_remote_code, override, section)
+
+
+def _empty(
+    kind: type[AutoModel] | type[AutoModelForCausalLM],
+    path: str,
+    dtype: torch.dtype,
+    trust_remote_code: bool,
+    override: dict[str, Any] | None,
+    section: str,
+) -> PreTrainedModel:
+    config = load_model_config(path, trust_remote_code, override, section)
+    with torch.device("meta"):
+        model: PreTrainedModel = kind.from_config(
+            config, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=trust_remote_code
+        )
+    model.tie_weights()
+    return model.eval()
 
 
 def load_backbone(
@@ -167,11 +206,14 @@ def hidden_states(model: PreTrainedModel, ids_N: Tensor, positions_N: Tensor, ho
     """Last hidden states (N, H) of one packed row of tokens, before the output head."""
     if (decoder := decoder_of(model)) is not None:
         return decoder.hidden_states(ids_N, positions_N, how)
-    with _mode_of(model):
-        output = model.base_model(
-            input_ids=ids_N.unsqueeze(0), position_ids=positions_N.unsqueeze(0), use_cache=False, attention=how
-        )
-    return output.last_hidden_state[0]
+
+    def forward() -> Tensor:
+        ids, positions = ids_N.unsqueeze(0), positions_N.unsqueeze(0)
+        with _mode_of(model):
+            output = model.base_model(input_ids=ids, position_ids=positions, use_cache=False, attention=how)
+        return output.last_hidden_state
+
+    return gathered_pass(model, forward)[0]
 
 
 def _mode_of(model: PreTrainedModel) -> AbstractContextManager[object]:

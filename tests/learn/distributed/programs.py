@@ -1,0 +1,292 @@
+"""What each rank does in the tests of the sharded learner; the same lines run in one process for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from learn.samples import batch, tiny_llama, tiny_tokenizer
+from torch import Tensor
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from transformers import PreTrainedModel
+
+from whet.config import Config
+from whet.config.actor import CriticConfig
+from whet.config.sharding import FSDPConfig
+from whet.errors import UserError
+from whet.learn.critic import Critic
+from whet.learn.full_state import full, full_weights
+from whet.learn.kahan import KahanAdamW
+from whet.learn.learner import Learner
+from whet.learn.optimizer import sum_gradients_in_fp32
+from whet.learn.packing import pad
+from whet.learn.ranks import ranks_of
+from whet.learn.reference import Reference
+from whet.learn.sharding import data_mesh, load_sharded, shard
+from whet.learn.updates import Budget
+from whet.learn.value_head import ValueModel
+from whet.model.gathering import whole
+from whet.model.load import empty_model, load_model
+from whet.rollout.engine import SamplingParams
+from whet.rollout.native import NativeEngine
+from whet.run.experience import make_experience, sampler_log_probs
+from whet.run.objective import objective
+from whet.types import Prompt, Sample
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Case:
+    """One way to cut the same training step."""
+
+    share: bool = True
+    tokens: int | None = 40
+    size: int = 4
+    mini_batch: int = 12
+    tied: bool = True
+    recompute: bool = True
+    kl: str = "low_var_kl"
+    scale: float = 1.0  # of the weights
+    strategy: str = "adamw"
+    dtype: torch.dtype = torch.float32
+    fsdp: FSDPConfig = field(default_factory=FSDPConfig)
+
+
+def model_of(case: Case) -> PreTrainedModel:
+    """The same random model on every rank, sharded where there are ranks."""
+    model = tiny_llama("whet", case.dtype)
+    if not case.tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone().mul_(1.25))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(case.scale)
+    return spread(model, case.fsdp)
+
+
+def spread(model: Any, fsdp: FSDPConfig, policy: MixedPrecisionPolicy | None = None) -> Any:
+    """Sharded where there are ranks."""
+    if dist.is_initialized():
+        shard(model, fsdp, data_mesh(fsdp, CPU), CPU, policy=policy)
+    return model
+
+
+def config_of(case: Case) -> Config:
+    """The objective and optimizer of a case."""
+    config = Config()
+    config.data.max_response_length = 16
+    config.algorithm.use_kl_loss, config.algorithm.kl_penalty, config.algorithm.kl_coef = True, case.kl, 0.3
+    actor = config.worker.actor
+    actor.share_prefix, actor.micro_batch_size_per_device_for_update = case.share, case.size
+    actor.micro_batch_size_per_device_for_experience = case.size
+    actor.optim.lr, actor.optim.strategy, actor.max_grad_norm = 0.01, case.strategy, 0.5
+    actor.model.enable_gradient_checkpointing = case.recompute
+    return config
+
+
+def learner_of(model: PreTrainedModel, case: Case) -> Learner:
+    """A learner of a model, sharded or not."""
+    return Learner(model, config_of(case).worker.actor, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
+
+
+def update(learner: Learner, case: Case, step: int = 1, samples: list[Sample] | None = None) -> dict[str, float]:
+    """One training step of the whole objective."""
+    config, samples = config_of(case), samples or batch()
+    old = sampler_log_probs(samples)
+    ref = None
+    reference = None
+    if case.kl == "full":
+        reference = Reference(model_of(case), config.worker.actor, 0.8, case.tokens)
+    else:
+        ref = old - 0.2 * torch.sin(torch.arange(old.numel())).view_as(old)
+    experience, _ = make_experience(samples, old, ref, config.algorithm)
+    return learner.update(samples, objective(experience, config, None, reference), step, case.mini_batch)
+
+
+def train(cases: list[Case]) -> list[dict[str, Any]]:
+    """Metrics, gradients, weights and log-probs of a step of every case."""
+    found = []
+    for case in cases:
+        learner = learner_of(model_of(case), case)
+        gradients: list[list[Tensor]] = []
+        learner.optimizer.register_step_pre_hook(
+            lambda optimizer, *_, kept=gradients: kept.append(
+                [full(p.grad).clone() for group in optimizer.param_groups for p in group["params"]]
+            )
+        )
+        metrics = update(learner, case)
+        log_probs, peaked = learner.log_probs(batch()), learner.sum_pi_squared(batch())
+        weights = full_weights(learner.model)
+        found.append({"metrics": metrics, "gradients": gradients, "weights": weights, "values": [log_probs, peaked]})
+    return found
+
+
+def save(folder: Path, case: Case) -> dict[str, Tensor]:
+    """Train two steps, save, and return the weights that one more step leads to."""
+    learner = learner_of(model_of(case), case)
+    update(learner, case, step=1)
+    update(learner, case, step=2)
+    if ranks_of(learner.model).is_first:
+        folder.mkdir(parents=True)
+    learner.save(folder, tiny_tokenizer(), model_only=False)
+    update(learner, case, step=3)
+    return full_weights(learner.model)
+
+
+def resumed(folder: Path, case: Case) -> dict[str, Tensor]:
+    """The weights after one more step from a checkpoint."""
+    learner = learner_of(read(folder, case), case)
+    learner.load_optimizer(folder)
+    update(learner, case, step=3)
+    return full_weights(learner.model)
+
+
+def copy(folder: Path, into: Path, case: Case) -> None:
+    """Read a checkpoint and write it again."""
+    learner = learner_of(read(folder, case), case)
+    learner.load_optimizer(folder)
+    if ranks_of(learner.model).is_first:
+        into.mkdir(parents=True)
+    learner.save(into, tiny_tokenizer(), model_only=False)
+
+
+def read(folder: Path, case: Case) -> PreTrainedModel:
+    """A checkpoint's weights: by this process, or by the first rank for all."""
+    path = str(folder / "huggingface")
+    if not dist.is_initialized():
+        return load_model(path, case.dtype)
+    mesh = data_mesh(case.fsdp, CPU)
+    return load_sharded(
+        lambda: load_model(path, case.dtype), lambda: empty_model(path, case.dtype), case.fsdp, mesh, CPU
+    )
+
+
+def kahan(steps: int) -> list[Tensor]:
+    """Parameters and state of bf16 weights, sharded where there are ranks, after a few updates by given gradients."""
+    generator = torch.Generator().manual_seed(5)
+    params = []
+    for shape in ((7, 3), (8,), (1, 5)):  # not all of them can be cut evenly
+        whole = torch.randn(shape, generator=generator).bfloat16()
+        if dist.is_initialized():
+            mesh = data_mesh(FSDPConfig(), CPU)
+            params.append(torch.nn.Parameter(distribute_tensor(whole, mesh, [Shard(0)])))
+        else:
+            params.append(torch.nn.Parameter(whole))
+    sum_gradients_in_fp32(params)
+    optimizer = KahanAdamW(params, lr=1e-4)
+    for _ in range(steps):
+        for p in params:
+            gradient = torch.randn(p.shape, generator=generator)
+            p.grad = distribute_tensor(gradient, p.device_mesh, p.placements) if isinstance(p, DTensor) else gradient
+        optimizer.step()
+    states = [value for p in params for value in optimizer.state[p].values()]
+    return [full(value.detach()) for value in [*params, *states]]
+
+
+def sampled(prompts: list[list[Prompt]]) -> list[Any]:
+    """Responses to this rank's prompts by the native engine on whole weights, then a step, then the weights."""
+    case = Case()
+    learner = learner_of(model_of(case), case)
+    engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}), 4)
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    found = []
+    for step in (1, 2):  # the second time with weights that have moved
+        with whole(learner.model):
+            for prompt in prompts[rank]:
+                found += engine.generate([prompt], SamplingParams(n=2, max_tokens=6, temperature=1.0), [7])
+        update(learner, case, step)
+    sharded = [isinstance(p, DTensor) for p in learner.model.parameters()]
+    return [[(s.ids, s.log_probs) for s in found], sharded, full_weights(learner.model)]
+
+
+def bad_loss(broken: int) -> list[Any]:
+    """A step in which the loss of one sample is not a number."""
+    case, samples = Case(), batch()
+    learner = learner_of(model_of(case), case)
+    before = [full(p.detach()).clone() for p in learner.model.parameters()]
+
+    def make_loss(mini: list[int], current: Any) -> Any:
+        def loss_of(scored: Any, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+            loss = scored.log_probs_BT.sum() * (float("nan") if broken in [mini[i] for i in rows] else 1.0)
+            return loss, {"rows": torch.tensor(float(len(rows)))}
+
+        return loss_of
+
+    metrics = learner.update(samples, make_loss, 1, len(samples))
+    after = [full(p.detach()) for p in learner.model.parameters()]
+    return [metrics, all(torch.equal(a, b) for a, b in zip(before, after))]
+
+
+def no_such_weights(path: str) -> str:
+    """What reading a damaged folder says on this rank."""
+    fsdp = FSDPConfig()
+    try:
+        load_sharded(lambda: load_model(path), lambda: empty_model(path), fsdp, data_mesh(fsdp, CPU), CPU)
+    except UserError as error:
+        return str(error)
+    return "nothing"
+
+
+def criticise(mini_batch: int) -> list[Any]:
+    """Values before and after an update of a critic, and what the update said."""
+    samples = batch()
+    model = ValueModel(tiny_llama("whet").base_model)
+    with torch.no_grad():
+        model.head.weight.copy_(torch.linspace(-0.3, 0.3, 32)[None])
+    spread(model, FSDPConfig())
+    config = CriticConfig()
+    config.optim.lr = 0.01
+    critic = Critic(model, config, total_steps=10, budget=Budget(40, 40))
+
+    def make_loss(mini: list[int]) -> Any:
+        def loss_of(values: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+            written = pad([[1.0] * len(samples[mini[i]].ids) for i in rows])
+            loss = ((values - 1.0).square() * written).sum() / len(mini)
+            return loss, {"loss": loss.detach()}
+
+        return loss_of
+
+    before = critic.values(samples)
+    metrics = critic.update(samples, make_loss, 1, mini_batch)
+    return [before, metrics, critic.values(samples)]
+
+
+def narrow_passes() -> list[Any]:
+    """Dtypes of fp32 weights trained with bf16 passes, and the log-probs that those give."""
+    case = Case()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    with torch.backends.mkldnn.flags(enabled=False):  # some CPUs promise bf16 products that they do not have
+        learner = learner_of(spread(tiny_llama("whet"), case.fsdp, policy), case)
+        before = learner.log_probs(batch())
+        metrics = update(learner, case)
+        with whole(learner.model):
+            inside = {p.dtype for p in learner.model.parameters()}
+    return [before, metrics, inside, {p.dtype for p in learner.model.parameters()}]
+
+
+def bad_mesh(size: int) -> str:
+    """What is said about groups of a size that does not divide the ranks."""
+    try:
+        data_mesh(FSDPConfig(fsdp_size=size), CPU)
+    except UserError as error:
+        return str(error)
+    return "nothing"
+
+
+def bf16_step() -> list[Any]:
+    """Log-probs of bf16 weights before and after a step, and the dtypes of gradients that the optimizer saw."""
+    case, samples = Case(strategy="adamw_bf16", dtype=torch.bfloat16, tokens=20), batch()
+    seen: set[torch.dtype] = set()
+    with torch.backends.mkldnn.flags(enabled=False):  # some CPUs promise bf16 products that they do not have
+        learner = learner_of(model_of(case), case)
+        learner.optimizer.register_step_pre_hook(
+            lambda optimizer, *_: seen.update(p.grad.dtype for g in optimizer.param_groups for p in g["params"])
+        )
+        before = learner.log_probs(samples)
+        metrics = update(learner, case)
+        return [before, learner.log_probs(samples), metrics["actor/grad_norm"], seen]

@@ -1,0 +1,125 @@
+"""Between the tensors of a checkpoint, which are whole, and those of a model that may be sharded over ranks.
+
+Files look the same whoever wrote them, so that a run goes on with more or fewer ranks. Tensors travel one at a time:
+only the first rank ever holds the whole model, in host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+
+from whet.learn.ranks import Ranks, ranks_of
+from whet.model.gathering import part
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard of a tensor, in the same memory; the tensor itself where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full(tensor: Tensor) -> Tensor:
+    """All of a tensor; every rank must ask."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    if tensor.dtype != torch.int16:
+        return tensor.full_tensor()
+    mesh, cut, bits = tensor.device_mesh, tensor.placements, _sendable(tensor.to_local())
+    return (
+        DTensor.from_local(bits, mesh, cut, shape=tensor.shape, stride=tensor.stride()).full_tensor().view(torch.int16)
+    )
+
+
+def _sendable(tensor: Tensor) -> Tensor:
+    """The same bits in a dtype that gloo and NCCL know: neither has 16-bit integers."""
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.int16 else tensor
+
+
+def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The model's state dict on the first rank's host, {} on the others; tied tensors stay one."""
+    ranks, seen, found = ranks_of(model), dict[int, Tensor](), dict[str, Tensor]()
+    part(model)
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            whole = full(tensor.detach())
+            seen[id(tensor)] = whole.cpu() if ranks.is_first else whole.new_empty(0)
+        if ranks.is_first:
+            found[name] = seen[id(tensor)]
+    return found
+
+
+def save_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Write a Hugging Face folder; every rank must call it, the first one writes."""
+    ranks = ranks_of(model)
+    if not ranks.several:
+        model.save_pretrained(folder)
+        return
+    weights = full_weights(model)
+    if ranks.is_first:
+        model.save_pretrained(folder, state_dict=weights)
+
+
+def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
+    """What one process's `optimizer.state_dict()` would be, on the first rank; no state on the others."""
+    found = optimizer.state_dict()
+    if not ranks.several:
+        return found
+    whole: dict[int, dict[str, Tensor]] = {}
+    for index, state in found["state"].items():
+        for name, tensor in state.items():
+            value = full(tensor)
+            if ranks.is_first:
+                whole.setdefault(index, {})[name] = value.cpu()
+    return found | {"state": whole}
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any] | None, ranks: Ranks) -> None:
+    """Put whole tensors, which the first rank has read, back into an optimizer of sharded parameters."""
+    if not ranks.several:
+        assert state is not None, "one process reads for itself"
+        optimizer.load_state_dict(state)
+        return
+    outline = ranks.told(None if state is None else _outline(state))
+    assert outline is not None, "the first rank has read the file"
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    empty: dict[int, dict[str, Tensor]] = {}
+    for index, shapes in outline["state"].items():
+        for name, (shape, dtype) in shapes.items():
+            p = params[index]
+            sharded = isinstance(p, DTensor) and shape == p.shape
+            made = torch.empty_like(p, dtype=dtype) if sharded else torch.empty(shape, dtype=dtype)
+            empty.setdefault(index, {})[name] = made
+    given = None if state is None else _flat(state["state"])
+    send_tensors(given, _flat(empty), ranks)
+    optimizer.load_state_dict(outline | {"state": empty})
+
+
+def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor], ranks: Ranks) -> None:
+    """Fill tensors, sharded or not, with the whole ones that the first rank was given under the same names."""
+    for name, target in into.items():
+        whole = torch.empty(target.shape, dtype=target.dtype, device=ranks.device)
+        if given is not None:
+            whole.copy_(given[name].detach())
+        dist.broadcast(_sendable(whole), group=ranks.group, group_src=0)
+        if isinstance(target, DTensor):
+            # every rank has all of it: nothing is sent for the cut
+            whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None).to_local()
+        with torch.no_grad():
+            local(target).copy_(whole)
+
+
+def _outline(state: dict[str, Any]) -> dict[str, Any]:
+    """The same with shapes and dtypes in place of tensors."""
+    shapes = {i: {name: (t.shape, t.dtype) for name, t in each.items()} for i, each in state["state"].items()}
+    return state | {"state": shapes}
+
+
+def _flat(state: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {f"{index}/{name}": tensor for index, each in state.items() for name, tensor in each.items()}

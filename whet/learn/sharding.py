@@ -1,0 +1,152 @@
+"""A model spread over ranks by FSDP2: every decoder layer a unit of its own, and the rest of the model another.
+
+Gradients are summed over ranks, not averaged: losses are divided by counts of the whole mini-batch already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from transformers import PreTrainedModel
+
+from whet.config.sharding import FSDPConfig
+from whet.errors import UserError
+from whet.learn.full_state import send_tensors
+from whet.learn.ranks import Ranks, train_together
+from whet.learn.value_head import ValueModel
+from whet.model.gathering import let_gather, note_frees, sharded_modules
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def data_mesh(fsdp: FSDPConfig, device: torch.device, part: str = "actor") -> DeviceMesh:
+    """All ranks as one sharding group, or several groups of `fsdp_size` that hold the same (HSDP)."""
+    world, size = dist.get_world_size(), fsdp.fsdp_size
+    if size in (-1, world):
+        return init_device_mesh(device.type, (world,), mesh_dim_names=("shard",))
+    if world % size:
+        fitting = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
+        raise UserError(
+            f"worker.{part}.fsdp.fsdp_size={size} does not divide the {world} devices: use -1 or one of {fitting}"
+        )
+    return init_device_mesh(device.type, (world // size, size), mesh_dim_names=("replicate", "shard"))
+
+
+def precision(fsdp: FSDPConfig, device: torch.device) -> MixedPrecisionPolicy:
+    """`mp_*` as FSDP's policy. On a CPU passes are in the dtype of the weights."""
+    passes = _dtype(fsdp.mp_param_dtype) if device.type == "cuda" else None
+    return MixedPrecisionPolicy(param_dtype=passes, reduce_dtype=_dtype(fsdp.mp_reduce_dtype))
+
+
+def shard(
+    model: PreTrainedModel | ValueModel,
+    fsdp: FSDPConfig,
+    mesh: DeviceMesh,
+    device: torch.device,
+    ranks: Ranks | None = None,
+    policy: MixedPrecisionPolicy | None = None,
+) -> None:
+    """Spread a model over the ranks of a mesh of one or two dimensions, in place, and let them share its work.
+
+    A model built on "meta" gets memory a layer at a time, with nothing in it: `fill` it afterwards. `ranks` says how
+    samples are divided where that differs from one share for each rank of the mesh.
+    """
+    offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if fsdp.enable_cpu_offload else OffloadPolicy()
+    home = torch.device("cpu") if fsdp.enable_cpu_offload else device
+    policy = policy or precision(fsdp, device)
+    memory: dict[Tensor, nn.Parameter] = {}
+    language = model.backbone if isinstance(model, ValueModel) else model
+    for layer in decoder_layers(language):
+        _materialise(layer, home, memory)
+        frees = fsdp.enable_full_shard
+        fully_shard(layer, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, offload_policy=offload)
+        note_frees(layer, frees)
+    units = [language, model.head] if isinstance(model, ValueModel) else [language]
+    for unit in units:
+        _materialise(unit, home, memory)
+        fully_shard(unit, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=offload)
+    if language.base_model is not language:  # whet calls a backbone itself, which gathers then
+        let_gather(language)
+    for module in sharded_modules(model):
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+    buffers = _dtype(fsdp.mp_buffer_dtype)
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            buffer.data = buffer.data.to(device, buffers)
+    chosen = ranks or Ranks(dist.get_rank(), dist.get_world_size(), dist.group.WORLD, device)
+    train_together(model, chosen)
+    if language is not model:
+        train_together(language, chosen)
+
+
+def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers of a decoder, wherever the model keeps them."""
+    depth = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return list(module)
+    raise UserError(f"{type(model).__name__} keeps its {depth} layers where whet cannot find them: train on one device")
+
+
+def load_sharded(
+    load: Callable[[], PreTrainedModel],
+    empty: Callable[[], PreTrainedModel],
+    fsdp: FSDPConfig,
+    mesh: DeviceMesh,
+    device: torch.device,
+    ranks: Ranks | None = None,
+) -> PreTrainedModel:
+    """A sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
+
+    `empty` builds the same model on "meta". With enable_rank0_init=false every rank reads the weights for itself.
+    """
+    together = ranks or Ranks(dist.get_rank(), dist.get_world_size(), dist.group.WORLD, device)
+    if not fsdp.enable_rank0_init:
+        model = load()
+        shard(model, fsdp, mesh, device, ranks)
+        return model
+    source = _on_first(together, load)
+    model = empty()
+    shard(model, fsdp, mesh, device, ranks)
+    given = None if source is None else dict(source.named_parameters()) | dict(source.named_buffers())
+    with torch.no_grad():
+        send_tensors(given, dict(model.named_parameters()) | dict(model.named_buffers()), together)
+    return model
+
+
+def _on_first(ranks: Ranks, load: Callable[[], PreTrainedModel]) -> PreTrainedModel | None:
+    """The model on the first rank, None on the others; what it cannot read is an error on every rank."""
+    model, said = None, ""
+    if ranks.is_first:
+        try:
+            model = load()
+        except UserError as error:
+            said = str(error)
+    if said := ranks.told(said):
+        raise UserError(said)
+    return model
+
+
+def _materialise(module: nn.Module, device: torch.device, memory: dict[Tensor, nn.Parameter]) -> None:
+    """Memory for parameters and buffers that are on "meta"; tied ones stay one. `memory` remembers those made."""
+    for child in module.modules():
+        for name, p in list(child.named_parameters(recurse=False)):
+            if p.is_meta:
+                made = memory.get(p)
+                if made is None:
+                    made = memory[p] = nn.Parameter(torch.empty_like(p, device=device), p.requires_grad)
+                setattr(child, name, made)
+        for name, buffer in list(child.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                setattr(child, name, torch.empty_like(buffer, device=device))
+
+
+def _dtype(name: str) -> torch.dtype:
+    found: torch.dtype = getattr(torch, _DTYPES.get(name, name))
+    return found

@@ -1,0 +1,72 @@
+"""Forward passes of a model whose parameters are sharded over devices (FSDP2), and the model as a whole for a while.
+
+FSDP gathers the parameters of a module when it is called. whet never calls a causal model itself, only the decoder in
+it, and reads the output matrix on its own: `gathered_pass` is a call that holds the parameters outside the layers
+(embedding, last norm, head) together from its beginning until the end of the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from weakref import WeakSet
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+
+T = TypeVar("T")
+_METHOD = "gathered_pass"  # an attribute of sharded models
+_FREEING: WeakSet[nn.Module] = WeakSet()  # modules that free their parameters between forward and backward
+
+
+def let_gather(model: nn.Module) -> None:
+    """Make `gathered_pass` gather for this model, which `fully_shard` has just been called on."""
+    setattr(model, _METHOD, lambda forward: forward())
+    register_fsdp_forward_method(model, _METHOD)
+
+
+def gathered_pass(model: nn.Module, forward: Callable[[], T]) -> T:
+    """What `forward` returns (tensors), with the parameters outside the layers gathered where they are sharded.
+
+    They stay so for what reads the head afterwards: until the backward pass is over, or `part` is called.
+    """
+    method = getattr(model, _METHOD, None)
+    return forward() if method is None else method(forward)
+
+
+def note_frees(module: nn.Module, frees: bool) -> None:
+    """Remember what `fully_shard` was told of a module, which `whole` suspends."""
+    if frees:
+        _FREEING.add(module)
+
+
+def sharded_modules(model: nn.Module) -> list[FSDPModule]:
+    """The modules that gather and free parameters of their own, the outermost first; none where all is in one place."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+def part(model: nn.Module) -> None:
+    """Free what passes without gradient gathered; each rank keeps its shard."""
+    for module in sharded_modules(model):
+        module.reshard()
+
+
+@contextmanager
+def whole(model: nn.Module) -> Iterator[None]:
+    """Every rank holds all parameters inside, in the dtype of passes, and may make passes without the others.
+
+    Entering is a collective call. For sampling: parameters must not be changed and gradients not be made inside.
+    """
+    modules = sharded_modules(model)
+    with torch.no_grad():
+        for module in modules:
+            module.unshard()
+            module.set_reshard_after_forward(False, recurse=False)
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.set_reshard_after_forward(module in _FREEING, recurse=False)
+                module.reshard()
