@@ -69,7 +69,7 @@ def test_killed_at_random_moments(tmp_path, few_rows, alone):
     run, deaths = run_folder(tmp_path, "lora"), 0
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
-    for _ in range(4):
+    for _ in range(3):
         process = start(tmp_path, "train", *SMALL, *few_rows, *RICH)
         standing = len(list(run.glob("global_step_*")))
         process.wait_for(lambda standing=standing: len(list(run.glob("global_step_*"))) > standing)
@@ -192,6 +192,18 @@ def test_the_hf_engine_samples_with_adapters(tmp_path, few_rows):
     assert code == 0, text
     lines = [line for line in read_metrics(run_folder(tmp_path, "lora") / "metrics.jsonl") if line["step"]]
     assert max(line["rollout/log_prob_diff_max"] for line in lines) < 1e-3
+
+
+def test_ppo_trains_adapters_and_a_whole_critic(tmp_path, few_rows):
+    ppo = ("algorithm.adv_estimator=gae", "worker.critic.global_batch_size=4", "trainer.max_steps=2")
+    code, text = train(tmp_path, *few_rows, *LORA, *ppo)
+    assert code == 0, text
+    checkpoint = run_folder(tmp_path, "lora") / "global_step_2"
+    assert (checkpoint / "actor" / "lora_adapter").is_dir()
+    assert (checkpoint / "critic" / "huggingface" / "model.safetensors").is_file()
+    code, text = train(tmp_path, *few_rows, *LORA, *ppo[:-1], "trainer.max_steps=3")
+    assert code == 0, text
+    assert "adapters: rank 4 from " in text
 
 
 @pytest.mark.slow
