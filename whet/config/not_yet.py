@@ -43,7 +43,7 @@ NOT_YET = (
     Refusal("worker.*.fsdp.fsdp_size", "sharding over devices"),
     Refusal("worker.*.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
     Refusal("worker.*.offload.*", "offloading to host memory"),
-    Refusal("worker.rollout.name", "this engine", ("native", "hf")),
+    Refusal("worker.rollout.name", "this engine", ("native", "hf", "sglang", "trtllm", "openai")),
     Refusal("worker.rollout.tensor_parallel_size", "tensor parallelism"),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 from whet.config.keys import about, key
 from whet.config.sharding import DTYPES
 
-ENGINES = ("native", "hf", "vllm", "sglang")
+ENGINES = ("native", "hf", "vllm", "sglang", "trtllm", "openai")
 
 
 @dataclass
@@ -33,6 +33,10 @@ class RolloutConfig:
     enforce_eager: bool = key(False, "decode without CUDA graphs")
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
+    server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
+    server_timeout: float = key(1800.0, "longest wait for one response of a server, in seconds", above=0)
+    server_folder: str | None = key(None, "folder for weights that whet and the server see; null = temporary, here")
+    free_cache_engine: bool = key(False, "an SGLang server gives its cache's memory back while whet trains")
     tensor_parallel_size: int = key(1, "devices that share one copy of the model", least=1)
     disable_log_stats: bool = key(True, "no statistics from the engine")
     disable_tqdm: bool = key(False, "no progress bar while sampling")

@@ -194,7 +194,9 @@ class SGLangStandIn(StandIn):
             places = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
             tensors = {name: t for file in set(places.values()) for name, t in load_file(folder / file).items()}
             with self._using:
-                self.model.load_state_dict(tensors)
+                missing, unknown = self.model.load_state_dict(tensors, strict=False)
+            if unknown or set(missing) - set(self.model.all_tied_weights_keys):
+                raise RuntimeError(f"missing {missing}, unknown {unknown}")
         except (OSError, RuntimeError) as error:
             return 400, {"success": False, "message": f"Failed to update weights: {error}", "num_paused_requests": 0}
         self.weight_version = body.get("weight_version") or self.weight_version

@@ -11,15 +11,24 @@ from pathlib import Path
 import pytest
 import torch
 from rollout.server.stand_in import SGLangStandIn
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from whet.errors import UserError
+from whet.model import attention
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.server import Client, SGLangEngine, check_server
 from whet.types import Media, Prompt
 
 ENDS = tuple(range(16, 320, 24))
+SIZES = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 
 @pytest.fixture
@@ -286,6 +295,19 @@ def test_weights_cross_in_buckets_and_in_the_dtype_that_was_asked_for(policy, tm
     files.close()
     with pytest.raises(UserError, match=r"worker\.rollout\.server_folder"):
         WeightFiles(Path("/proc/nowhere"), policy.config).write(lambda: folder_weights(policy), 0)
+
+
+def test_tied_weights_cross_once(llama, prompts) -> None:
+    torch.manual_seed(2)
+    first, policy = (AutoModelForCausalLM.from_config(LlamaConfig(**SIZES, tie_word_embeddings=True)) for _ in range(2))
+    server = SGLangStandIn(first.eval(), llama.tokenizer)
+    first.set_attn_implementation(attention.NAME)
+    engine = _engine(server, llama, policy)
+    engine.load(lambda: folder_weights(policy), 1)
+    assert len(engine.generate(prompts[:1], SamplingParams(max_tokens=4))) == 1
+    assert torch.equal(server.model.lm_head.weight, policy.model.embed_tokens.weight)
+    engine.close()
+    server.close()
 
 
 def _until(true) -> None:
