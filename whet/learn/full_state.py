@@ -17,29 +17,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from whet.learn.ranks import Ranks, ranks_of
-from whet.model.gathering import part
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's shard of a tensor, in the same memory; the tensor itself where it is not sharded."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def full(tensor: Tensor) -> Tensor:
-    """All of a tensor; every rank must ask."""
-    if not isinstance(tensor, DTensor):
-        return tensor
-    if tensor.dtype != torch.int16:
-        return tensor.full_tensor()
-    mesh, cut, bits = tensor.device_mesh, tensor.placements, _sendable(tensor.to_local())
-    return (
-        DTensor.from_local(bits, mesh, cut, shape=tensor.shape, stride=tensor.stride()).full_tensor().view(torch.int16)
-    )
-
-
-def _sendable(tensor: Tensor) -> Tensor:
-    """The same bits in a dtype that gloo and NCCL know: neither has 16-bit integers."""
-    return tensor.view(torch.bfloat16) if tensor.dtype == torch.int16 else tensor
+from whet.model import lora
+from whet.model.gathering import full, local, part, sendable
 
 
 def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -64,6 +43,14 @@ def save_weights(model: PreTrainedModel, folder: Path) -> None:
     weights = full_weights(model)
     if ranks.is_first:
         model.save_pretrained(folder, state_dict=weights)
+
+
+def save_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapters of a model in PEFT's format; every rank must call it, the first one writes."""
+    part(model)
+    state = {name: full(tensor.detach()).cpu() for name, tensor in lora.adapter_state(model).items()}
+    if ranks_of(model).is_first:
+        lora.save_adapters(model, folder, state)
 
 
 def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
@@ -107,7 +94,7 @@ def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor],
         whole = torch.empty(target.shape, dtype=target.dtype, device=ranks.device)
         if given is not None:
             whole.copy_(given[name].detach())
-        dist.broadcast(_sendable(whole), group=ranks.group, group_src=0)
+        dist.broadcast(sendable(whole), group=ranks.group, group_src=0)
         if isinstance(target, DTensor):
             # every rank has all of it: nothing is sent for the cut
             whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None).to_local()

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
-from whet.learn.full_state import save_weights
+from whet.learn.full_state import save_adapters, save_weights
 from whet.learn.packing import pad, to_device
 from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
@@ -98,11 +98,13 @@ class Learner:
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
         if lora.has_adapters(self.model):
-            lora.save_adapters(self.model, folder / lora.FOLDER)
-            tokenizer.save_pretrained(folder / lora.FOLDER)
+            where = folder / lora.FOLDER
+            save_adapters(self.model, where)
         else:
-            save_weights(self.model, folder / "huggingface")
-            tokenizer.save_pretrained(folder / "huggingface")
+            where = folder / "huggingface"
+            save_weights(self.model, where)
+        if ranks_of(self.model).is_first:
+            tokenizer.save_pretrained(where)
         if not model_only:
             self._updates.save(folder)
 

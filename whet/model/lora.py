@@ -84,7 +84,10 @@ def adapters_off(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the model is what it was before it had adapters; a model without any is left alone."""
     layers = [layer for _, layer in _layers(model)]
     for layer in layers:
+        trained = [p for p in layer.parameters() if p.requires_grad]
         layer.enable_adapters(False)
+        for p in trained:  # PEFT froze them; where they are sharded, others may stand in their place at the end
+            p.requires_grad_(True)
     try:
         yield
     finally:
@@ -122,14 +125,16 @@ def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             yield f"{owner}.{own}", tensor
 
 
-def save_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapters as PEFT would."""
+def save_adapters(model: PreTrainedModel, folder: Path, state: dict[str, Tensor] | None = None) -> None:
+    """Write the adapters as PEFT would; `state` is their state where the model has only shards of it."""
     config = copy.copy(_peft_config(model))
     config.inference_mode = True  # as PEFT writes it: who loads the files does not train them unless they say so
     config.target_modules = sorted(config.target_modules)
     config.save_pretrained(str(folder))
-    state = {name: tensor.contiguous() for name, tensor in adapter_state(model).items()}
-    save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
+    found = adapter_state(model) if state is None else state
+    save_file(
+        {name: tensor.contiguous() for name, tensor in found.items()}, folder / WEIGHTS, metadata={"format": "pt"}
+    )
 
 
 def load_adapters(model: PreTrainedModel, folder: Path) -> None:
