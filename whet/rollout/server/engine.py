@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,16 +141,13 @@ class ServerEngine:
 
     def _wait_for(self, futures: list[Future[Sample]], progress: Progress | None) -> None:
         """Until all are done; the first failure, or an interrupt of this thread, cancels the others."""
-        waiting: set[Future[Sample]] = set(futures)
         try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
+            for future in as_completed(futures):
+                future.result()
                 if progress is not None:
-                    progress(len(done))
+                    progress(1)
         except BaseException:
-            for future in waiting:
+            for future in futures:
                 future.cancel()
             raise
 
