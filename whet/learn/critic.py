@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
+from whet.learn.ranks import ranks_of
 from whet.learn.scoring import gather
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, recompute_activations
 from whet.learn.value_head import ValueModel
@@ -65,7 +66,8 @@ class Critic:
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder with the value head in it and, unless `model_only`, the optimizer beside it."""
         self.model.save(folder / "huggingface")
-        tokenizer.save_pretrained(folder / "huggingface")
+        if ranks_of(self.model).is_first:
+            tokenizer.save_pretrained(folder / "huggingface")
         if not model_only:
             self._updates.save(folder)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from whet import kernels
-from whet.learn.full_state import local
+from whet.model.gathering import local
 
 
 class Numbers(NamedTuple):

@@ -6,6 +6,7 @@ Gradients are summed over ranks, not averaged: losses are divided by counts of t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from whet.learn.ranks import Ranks, train_together
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
 
+M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -66,10 +68,11 @@ def shard(
         frees = fsdp.enable_full_shard
         fully_shard(layer, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, offload_policy=offload)
         note_frees(layer, frees)
-    units = [language, model.head] if isinstance(model, ValueModel) else [language]
-    for unit in units:
-        _materialise(unit, home, memory)
-        fully_shard(unit, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=offload)
+    _materialise(model, home, memory)
+    fully_shard(language, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=offload)
+    if isinstance(model, ValueModel):  # its head computes in the dtype that it has, whatever passes are in
+        wide = MixedPrecisionPolicy(reduce_dtype=policy.reduce_dtype)
+        fully_shard(model.head, mesh=mesh, reshard_after_forward=False, mp_policy=wide, offload_policy=offload)
     if language.base_model is not language:  # whet calls a backbone itself, which gathers then
         let_gather(language)
     for module in sharded_modules(model):
@@ -95,13 +98,13 @@ def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def load_sharded(
-    load: Callable[[], PreTrainedModel],
-    empty: Callable[[], PreTrainedModel],
+    load: Callable[[], M],
+    empty: Callable[[], M],
     fsdp: FSDPConfig,
     mesh: DeviceMesh,
     device: torch.device,
     ranks: Ranks | None = None,
-) -> PreTrainedModel:
+) -> M:
     """A sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
 
     `empty` builds the same model on "meta". With enable_rank0_init=false every rank reads the weights for itself.
@@ -120,7 +123,7 @@ def load_sharded(
     return model
 
 
-def _on_first(ranks: Ranks, load: Callable[[], PreTrainedModel]) -> PreTrainedModel | None:
+def _on_first(ranks: Ranks, load: Callable[[], M]) -> M | None:
     """The model on the first rank, None on the others; what it cannot read is an error on every rank."""
     model, said = None, ""
     if ranks.is_first:

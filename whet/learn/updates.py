@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig, CriticConfig
-from whet.learn.full_state import full, full_optimizer_state, load_optimizer_state
+from whet.learn.full_state import full_optimizer_state, load_optimizer_state
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32, widen_gradients
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
+from whet.model.gathering import full
 from whet.types import Sample
 
 Progress = Callable[[int], None]

@@ -10,7 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whet.learn.full_state import save_weights
 from whet.learn.packing import pack
+from whet.learn.ranks import ranks_of
+from whet.model.gathering import full
 from whet.model.load import hidden_states
 from whet.types import Sample
 
@@ -38,9 +41,11 @@ class ValueModel(nn.Module):
         return packed.unpack(values_M)
 
     def save(self, folder: Path) -> None:
-        """Write backbone and head to one Hugging Face folder."""
-        self.backbone.save_pretrained(folder)
-        save_file({name: tensor.contiguous() for name, tensor in self.head.state_dict().items()}, folder / _FILE)
+        """Write backbone and head to one Hugging Face folder; every rank must call it, the first one writes."""
+        save_weights(self.backbone, folder)
+        head = {name: full(tensor).contiguous() for name, tensor in self.head.state_dict().items()}
+        if ranks_of(self).is_first:
+            save_file(head, folder / _FILE)
 
     def load_head(self, folder: Path) -> None:
         """Read back the head where `save` wrote one; a folder without it is a language model, and the head stays 0."""

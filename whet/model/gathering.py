@@ -13,8 +13,9 @@ from typing import TypeVar
 from weakref import WeakSet
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 _METHOD = "gathered_pass"  # an attribute of sharded models
@@ -70,3 +71,25 @@ def whole(model: nn.Module) -> Iterator[None]:
             for module in modules:
                 module.set_reshard_after_forward(module in _FREEING, recurse=False)
                 module.reshard()
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard of a tensor, in the same memory; the tensor itself where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full(tensor: Tensor) -> Tensor:
+    """All of a tensor; every rank must ask."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    if tensor.dtype != torch.int16:
+        return tensor.full_tensor()
+    mesh, cut, bits = tensor.device_mesh, tensor.placements, sendable(tensor.to_local())
+    return (
+        DTensor.from_local(bits, mesh, cut, shape=tensor.shape, stride=tensor.stride()).full_tensor().view(torch.int16)
+    )
+
+
+def sendable(tensor: Tensor) -> Tensor:
+    """The same bits in a dtype that gloo and NCCL know: neither has 16-bit integers."""
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.int16 else tensor

@@ -19,7 +19,7 @@ from whet.config.actor import CriticConfig
 from whet.config.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import Critic
-from whet.learn.full_state import full, full_weights
+from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
 from whet.learn.learner import Learner
 from whet.learn.optimizer import sum_gradients_in_fp32
@@ -29,8 +29,9 @@ from whet.learn.reference import Reference
 from whet.learn.sharding import data_mesh, load_sharded, shard
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import whole
-from whet.model.load import empty_model, load_model
+from whet.model.gathering import full, whole
+from whet.model.load import empty_backbone, empty_model, load_backbone, load_model
+from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.native import NativeEngine
 from whet.run.experience import make_experience, sampler_log_probs
@@ -290,3 +291,35 @@ def bf16_step() -> list[Any]:
         before = learner.log_probs(samples)
         metrics = update(learner, case)
         return [before, learner.log_probs(samples), metrics["actor/grad_norm"], seen]
+
+
+def save_critic(folder: Path) -> Tensor:
+    """Values of a critic that is saved after an update."""
+    critic = Critic(spread(ValueModel(tiny_llama("whet").base_model), FSDPConfig()), CriticConfig(), 10, Budget(40, 40))
+    critic.update(batch(), lambda mini: lambda values, rows: ((values.sum() - 1.0) / len(mini), {}), 1, 12)
+    if ranks_of(critic.model).is_first:
+        folder.mkdir(parents=True)
+    critic.save(folder, tiny_tokenizer(), model_only=False)
+    return critic.values(batch())
+
+
+def read_critic(folder: Path) -> Tensor:
+    """Values of the critic in a folder: read by this process, or by the first rank for all."""
+    path = folder / "huggingface"
+
+    def load() -> ValueModel:
+        model = ValueModel(load_backbone(str(path)))
+        model.load_head(path)
+        return model
+
+    fsdp, model = FSDPConfig(), None
+    if dist.is_initialized():
+        model = load_sharded(load, lambda: ValueModel(empty_backbone(str(path))), fsdp, data_mesh(fsdp, CPU), CPU)
+    critic = Critic(model or load(), CriticConfig(), 10, Budget(40, 40))
+    critic.load_optimizer(folder)
+    return critic.values(batch())
+
+
+def for_engines(tied: bool) -> dict[str, Tensor]:
+    """What other engines are given of a sharded model, on every rank."""
+    return {name: tensor.clone() for name, tensor in folder_weights(model_of(Case(tied=tied)))}

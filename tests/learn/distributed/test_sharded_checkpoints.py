@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from learn.distributed.gloo import run_ranks
-from learn.distributed.programs import Case, copy, no_such_weights, resumed, save
+from learn.distributed.programs import (
+    Case,
+    copy,
+    for_engines,
+    no_such_weights,
+    read_critic,
+    resumed,
+    save,
+    save_critic,
+)
 from learn.samples import tiny_llama
 from safetensors.torch import load_file
 
@@ -62,3 +71,19 @@ def test_what_the_first_rank_cannot_read_is_said_on_all(tmp_path: Path) -> None:
     said = run_ranks(2, no_such_weights, tmp_path / "ranks", str(tmp_path / "model"))
     assert said[0] == said[1]
     assert "worker.actor.model.model_path" in said[0]
+
+
+def test_a_critic_goes_on_with_more_or_fewer_ranks(tmp_path: Path) -> None:
+    expected = run_ranks(4, save_critic, tmp_path / "4", tmp_path / "written")
+    found = [read_critic(tmp_path / "written"), *run_ranks(2, read_critic, tmp_path / "2", tmp_path / "written")]
+    for values in found:
+        assert values.abs().max() > 0
+        torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_engines_are_given_whole_weights(tied: bool, tmp_path: Path) -> None:
+    expected = for_engines(tied)
+    for found in run_ranks(2, for_engines, tmp_path, tied):
+        assert list(found) == list(expected)
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())

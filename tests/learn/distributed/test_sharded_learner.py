@@ -41,9 +41,16 @@ def _same(ours: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -
     assert float((ours - expected).norm()) <= tolerance * float(expected.norm())
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_a_step_is_that_of_one_process(world: int, tmp_path: Path) -> None:
-    cases = CASES + (HSDP if world == 4 else [])
+@pytest.mark.parametrize(
+    ("world", "cases"),
+    [
+        pytest.param(1, CASES[:2], id="1"),
+        pytest.param(2, CASES, id="2"),
+        pytest.param(4, [CASES[0], CASES[3], HSDP[0]], id="4"),
+        pytest.param(4, CASES[1:3] + CASES[4:] + HSDP[1:], id="4-others", marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_is_that_of_one_process(world: int, cases: list[Case], tmp_path: Path) -> None:
     expected = train(cases)
     results = run_ranks(world, train, tmp_path, cases)
     for number, one in enumerate(expected):
