@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all style quality build commit clean
+.PHONY: help train test test-all test-vllm style quality build commit clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -30,6 +30,11 @@ test: $(READY_DEV) ## run the tests that take seconds
 
 test-all: $(READY_DEV) ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# vLLM wants an environment of its own; whet starts it there.
+test-vllm: $(READY_DEV) ## test the vLLM engine: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python
+	@test -x "$(VLLM_PYTHON)" || { echo "Name the interpreter that has vLLM: make test-vllm VLLM_PYTHON=..."; exit 1; }
+	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/vllm $(ARGS)
 
 style: $(READY_DEV) ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)

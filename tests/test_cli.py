@@ -155,7 +155,7 @@ def test_mistakes_are_found_before_torch_is_imported():
         (["train", "worker.actor.optim.lr=inf"], "must be a finite number"),
         (["train", "worker.actor.optim.lr=-1"], "must be at least 0"),
         (["train", "algorithm.adv_estimator=gpro"], "did you mean grpo?"),
-        (["train", "worker.rollout.name=vllm"], "not in this version yet"),
+        (["train", "worker.rollout.name=vllm", "worker.rollout.python=/no/python"], "it could not be run"),
         (["train", "trainer.logger=[consle]"], "did you mean console?"),
         (["train", "trainer.max_steps=0"], "must be at least 1"),
         (["train", "worker.rollout.val_override_config.temperature=hot"], "expected a number"),

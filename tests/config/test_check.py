@@ -171,7 +171,6 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.critic.offload.offload_params=true", "false"),
         ("worker.critic.model.tokenizer_path=folder", "null"),
         ("worker.hybrid_engine=false", "true"),
-        ("worker.rollout.name=vllm", "native or hf"),
         ("worker.rollout.tensor_parallel_size=2", "1"),
         ("trainer.n_gpus_per_node=8", "1"),
         ("trainer.nnodes=2", "1"),

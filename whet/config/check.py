@@ -15,6 +15,7 @@ from typing import Any
 from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.check_recipes import recipe_problems, refills
 from whet.config.check_server import server_problems
+from whet.config.check_vllm import vllm_problems
 from whet.config.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.keys import get
 from whet.config.model import listed_modules
@@ -41,7 +42,14 @@ def check_config(config: Config) -> None:
 
 def _problems(config: Config) -> list[str]:
     problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
-    problems += [*_validation(config), *_lengths(config), *_adapters(config), *server_problems(config), *_pools(config)]
+    problems += [
+        *_validation(config),
+        *_lengths(config),
+        *_adapters(config),
+        *server_problems(config),
+        *vllm_problems(config),
+        *_pools(config),
+    ]
     if not config.trainer.val_only:
         problems += [
             *_groups(config),

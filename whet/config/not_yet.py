@@ -25,8 +25,6 @@ class Refusal:
 
 
 NOT_YET = (
-    Refusal("trainer.nnodes", "training on several machines"),
-    Refusal("trainer.n_gpus_per_node", "training on several devices"),
     Refusal("trainer.placement.*", "a rollout on devices of its own"),
     Refusal("trainer.ray_timeline", "Ray's timeline"),
     Refusal("worker.hybrid_engine", "a rollout on devices of its own"),
@@ -38,12 +36,11 @@ NOT_YET = (
     Refusal("worker.*.model.freeze_vision_tower", "freezing the vision encoder"),
     Refusal("worker.ref.fsdp.*", "sharding over devices"),
     Refusal("worker.*.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
-    Refusal("worker.*.fsdp.enable_*", "sharding over devices"),
+    Refusal("worker.critic.fsdp.enable_*", "sharding the critic over devices"),
     Refusal("worker.*.fsdp.use_orig_params", "sharding over devices"),
-    Refusal("worker.*.fsdp.fsdp_size", "sharding over devices"),
-    Refusal("worker.*.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
+    Refusal("worker.critic.fsdp.fsdp_size", "sharding the critic over devices"),
+    Refusal("worker.critic.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
     Refusal("worker.*.offload.*", "offloading to host memory"),
-    Refusal("worker.rollout.name", "this engine", ("native", "hf", "sglang", "trtllm", "openai")),
     Refusal("worker.rollout.tensor_parallel_size", "tensor parallelism"),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 from whet.config.keys import about, key
 from whet.config.sharding import DTYPES
 
+MODES = ("process", "inline", "server")
 ENGINES = ("native", "hf", "vllm", "sglang", "trtllm", "openai")
 
 
@@ -16,6 +17,8 @@ class RolloutConfig:
     """Sampling parameters and the engine's limits."""
 
     name: str = key("native", "engine: native shares the learner's weights, hf is plain generate", choices=ENGINES)
+    mode: str = key("process", "vllm: a process of its own, inline in this one, or its HTTP server", choices=MODES)
+    python: str | None = key(None, "interpreter that has vLLM; null = the one that runs whet")
     n: int = key(1, "samples per prompt", least=1)
     temperature: float = key(1.0, "sampling temperature; 0 is greedy", least=0)
     top_p: float = key(1.0, "sample from the most likely tokens whose probabilities sum to this", above=0, most=1)
@@ -28,10 +31,11 @@ class RolloutConfig:
     max_num_seqs: int | None = key(None, "samples decoded at once; null = 64 on a CPU, 512 on a GPU", least=1)
     max_num_batched_tokens: int = key(8192, "prompt tokens read in one pass", least=1)
     max_model_len: int | None = key(None, "longest sequence; null = prompt + response length", least=1)
-    dtype: str = key("bf16", "dtype of engines with weights of their own; native has the learner's", choices=DTYPES)
+    dtype: str | None = key(None, "dtype of an engine with weights of its own; null = the learner's", choices=DTYPES)
     gpu_memory_utilization: float = key(0.6, "share of a GPU's memory that the engine may use", above=0, most=1)
     enforce_eager: bool = key(False, "decode without CUDA graphs")
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
+    enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
     server_timeout: float = key(1800.0, "longest wait for one response of a server, in seconds", above=0)

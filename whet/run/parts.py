@@ -20,6 +20,7 @@ from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
+from whet.learn.reference import Reference
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
@@ -34,6 +35,7 @@ from whet.run.experience import needs_reference
 from whet.run.manifest import Checkpoint
 from whet.run.servers import is_server, open_server
 from whet.run.stages import Stages
+from whet.run.vllm import open_vllm_engine
 from whet.types import Prompt
 
 if TYPE_CHECKING:
@@ -139,16 +141,21 @@ def draw_size(config: Config, rows: int) -> int:
 def configure(rooms: Rooms, config: Config) -> None:
     """Go on under the config of another stage; nothing is loaded or lost by it."""
     rooms.config = config
-    temperature, actor = config.worker.rollout.temperature, config.worker.actor
-    tokens = budget(config, "actor", rooms.learner.model)
-    rooms.learner.configure(actor, temperature, tokens)
-    if rooms.critic is not None:
-        rooms.critic.configure(config.worker.critic, budget(config, "critic", rooms.critic.model.backbone))
-    if rooms.reference is not None:
-        rooms.reference.configure(actor, temperature, tokens.tokens_experience)
+    rooms.configure_models(config)
     if rooms.loader is not None:
         rooms.loader.resize(draw_size(config, len(rooms.loader)))
     rooms.control.enter(config)
+
+
+def configure_models(config: Config, learner: Learner, critic: Critic | None, reference: Reference | None) -> None:
+    """The same for what holds weights."""
+    temperature, actor = config.worker.rollout.temperature, config.worker.actor
+    tokens = budget(config, "actor", learner.model)
+    learner.configure(actor, temperature, tokens)
+    if critic is not None:
+        critic.configure(config.worker.critic, budget(config, "critic", critic.model.backbone))
+    if reference is not None:
+        reference.configure(actor, temperature, tokens.tokens_experience)
 
 
 def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:
@@ -257,14 +264,25 @@ def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     return held
 
 
+def default_slots(device: torch.device) -> int:
+    """Samples decoded at once where `max_num_seqs` does not say."""
+    return 512 if device.type == "cuda" else 64
+
+
 def open_engine(
-    config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int]
+    config: Config,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    ends: frozenset[int],
+    log: Path | None = None,
 ) -> Engine:
-    """The engine that `worker.rollout.name` names, on the learner's weights."""
+    """The engine that `worker.rollout.name` names; `log` is for what its processes print."""
     rollout = config.worker.rollout
+    if rollout.name == "vllm":
+        return open_vllm_engine(config, model, tokenizer, ends, log)
     if is_server(config):
         return open_server(config, model, tokenizer, ends)
-    slots = rollout.max_num_seqs or (512 if model.device.type == "cuda" else 64)
+    slots = rollout.max_num_seqs or default_slots(model.device)
     if rollout.name == "hf":
         return HFEngine(model, tokenizer, ends, slots)
     return NativeEngine(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
+from whet.cluster import Group
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
 from whet.learn.critic import Critic
@@ -33,10 +34,13 @@ from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
+from whet.run.rank import RankPlan
 from whet.run.resume import check_disk, starting_point, take_position
 from whet.run.servers import check_engine_server
+from whet.run.spread import check_spread, is_spread, open_group, spread_over
 from whet.run.stages import Stages
 from whet.run.tracking import Tracker
+from whet.run.vllm import check_vllm
 from whet.types import Prompt, Sample
 
 
@@ -62,6 +66,7 @@ class Rooms:
     control: Control
     stages: Stages
     total_steps: int
+    group: Group | None = None  # the ranks behind engine, learner and reference, where there are several
 
     @property
     def mini_batch(self) -> int:
@@ -76,6 +81,13 @@ class Rooms:
     def end_at(self, step: int) -> None:
         """Make this the last step of the run."""
         self.total_steps = self.console.total_steps = step
+
+    def configure_models(self, config: Config) -> None:
+        """Let what holds weights go on under another config."""
+        if self.group is not None:
+            self.group.call("configure", config)
+        else:
+            parts.configure_models(config, self.learner, self.critic, self.reference)
 
     def enter_stage(self) -> None:
         """Go on under the config of the current stage."""
@@ -124,6 +136,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
     tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    check_vllm(config, model_config)
     adapters = policy.adapter_parameters(config, model_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
@@ -132,6 +145,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         parts.check_lengths(each, model_config, tokenizer)
         parts.check_critic_of(each)
     critic_path = parts.critic_path(config, tokenizer, console)
+    if is_spread(config):
+        check_spread(config, needs_critic=critic_path is not None)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
@@ -149,12 +164,22 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         folder.write_config(config.to_yaml())
 
     choose_threads(placement, count_parameters(path))
-    model = policy.load_policy(config, path, checkpoint, placement, console.note)
-    if config.worker.rollout.exact:
-        make_exact(model)
-    engine = parts.open_engine(config, model, tokenizer, ends)
-    stack.callback(engine.close)
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
+    group: Group | None = None
+    critic: Critic | None = None
+    if is_spread(config):
+        plan = RankPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference)
+        group = open_group(plan, folder.path / "ranks", console.note, stack)
+        engine, learner, reference = spread_over(group, uses_reference)
+    else:
+        model = policy.load_policy(config, path, checkpoint, placement, console.note)
+        if config.worker.rollout.exact:
+            make_exact(model)
+        engine = parts.open_engine(config, model, tokenizer, ends, folder.path / "rollout.log")
+        stack.callback(engine.close)
+        learner = parts.open_learner(config, model, total_steps)
+        critic = parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None
+        reference = policy.open_reference(config, path, placement, model) if uses_reference else None
     return Rooms(
         config=config,
         console=console,
@@ -168,12 +193,13 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         val_loader=val_loader,
         scorer=scorer,
         engine=engine,
-        learner=parts.open_learner(config, model, total_steps),
-        critic=parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None,
-        reference=policy.open_reference(config, path, placement, model) if uses_reference else None,
+        learner=learner,
+        critic=critic,
+        reference=reference,
         control=Control(config),
         stages=stages,
         total_steps=total_steps,
+        group=group,
     )
 
 

@@ -10,33 +10,27 @@ import itertools
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.rollout.engine import Progress, SamplingParams, Weights
+from whet.rollout.engine import Engine, Progress, SamplingParams, Weights
+from whet.rollout.native.sequence import Request
+from whet.rollout.native.sequence import Sequence as Response
+from whet.rollout.native.stop import StopCheck
+from whet.rollout.server.client import Client
 from whet.rollout.uniforms import stream_keys
-from whet.rollout.vllm.channel import InlineChannel, ProcessChannel
+from whet.rollout.vllm.channel import Channel, InlineChannel, ProcessChannel
 from whet.rollout.vllm.sender import WeightSender
+from whet.rollout.vllm.server import OwnServerEngine, VLLMServerEngine
 from whet.rollout.vllm.settings import Settings, write_folder
 from whet.types import Prompt, Sample
 
 Reply = dict[str, Any]
-
-
-class Backend(Protocol):
-    """A running vLLM, wherever it is."""
-
-    @property
-    def pending(self) -> int: ...
-    def submit(self, key: str, prompt: list[int], params: dict[str, Any], version: int) -> Future[Reply]: ...
-    def abort(self, keys: list[str]) -> None: ...
-    def load(self, sender: WeightSender) -> list[dict[str, str]]: ...
-    def sleep(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class VLLMEngine:
@@ -55,12 +49,18 @@ class VLLMEngine:
         self._loaded: int | None = None
         self._settings, self._end_ids = settings, sorted(end_ids)
         self._vocabulary = config.get_text_config().vocab_size
+        self._stop = StopCheck(tokenizer, end_ids)
         self._keys = itertools.count()
         settings.check()
         self._folder = tempfile.TemporaryDirectory(prefix="whet-vllm-")
         try:
             write_folder(Path(self._folder.name), config, tokenizer)
-            self._backend = _start(settings, settings.arguments(Path(self._folder.name), config), log)
+            arguments = settings.arguments(Path(self._folder.name), config)
+            self._channel: Channel = (
+                InlineChannel(settings, arguments)
+                if settings.mode == "inline"
+                else ProcessChannel(settings, arguments, log)
+            )
         except BaseException:
             self._folder.cleanup()
             raise
@@ -102,13 +102,13 @@ class VLLMEngine:
 
     def load(self, weights: Weights, version: int) -> None:
         """Sample with these weights from now on; they stream to every worker and are checked there and here."""
-        if self._backend.pending:
-            raise RuntimeError(f"{self._backend.pending} samples are being written with the weights to be replaced")
+        if self._channel.pending:
+            raise RuntimeError(f"{self._channel.pending} samples are being written with the weights to be replaced")
         self._loaded = None  # should anything fail now, nothing is sampled
         self.version = version
         with WeightSender(weights, version, self._settings.tensor_parallel_size) as sender:
             try:
-                received = self._backend.load(sender)
+                received = self._channel.load(sender)
             except UserError:
                 if sender.error is not None:
                     raise sender.error from None
@@ -118,12 +118,12 @@ class VLLMEngine:
 
     def release(self) -> None:
         """Let vLLM sleep; it wakes for the next request. On a CPU it has nothing to give back."""
-        if not self._backend.pending:
-            self._backend.sleep()
+        if not self._channel.pending:
+            self._channel.sleep()
 
     def close(self) -> None:
         """End vLLM and every process it started."""
-        self._backend.close()
+        self._channel.close()
         self._folder.cleanup()
 
     def _submit(self, prompt: Prompt, params: SamplingParams, first: int) -> list[_Request]:
@@ -132,6 +132,8 @@ class VLLMEngine:
         if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._vocabulary:
             last = self._vocabulary - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
+        if prompt.media is not None and (prompt.media.images or prompt.media.videos):
+            raise UserError(f"{prompt.uid}: worker.rollout.name=vllm does not take images or videos yet")
         if len(prompt.ids) + params.max_tokens > self._settings.max_model_len:
             raise UserError(
                 f"{prompt.uid}: {len(prompt.ids)} tokens and a response of {params.max_tokens} are more than "
@@ -143,7 +145,9 @@ class VLLMEngine:
         for index, seed in enumerate(seeds):
             key = str(next(self._keys))
             each = options | {"seed": seed & (2**63 - 1)}  # vLLM takes none below 0
-            requests.append(_Request(key, prompt, index, self._backend.submit(key, prompt.ids, each, self._loaded)))
+            requests.append(
+                _Request(key, prompt, params, index, self._channel.submit(key, prompt.ids, each, self._loaded))
+            )
         return requests
 
     def _options(self, params: SamplingParams) -> dict[str, Any]:
@@ -165,38 +169,42 @@ class VLLMEngine:
     def _abort(self, requests: list[_Request]) -> None:
         left = [request.key for request in requests if not request.future.done()]
         if left:
-            self._backend.abort(left)
+            self._channel.abort(left)
 
     def _sample(self, request: _Request) -> Sample:
         reply = request.future.result()
         if "error" in reply:
             raise UserError(f"{request.prompt.uid}: vLLM refused the prompt: {reply['error']}")
-        ids = reply["ids"]
-        return Sample(
-            request.prompt,
-            ids,
-            [1] * len(ids),
-            reply["log_probs"],
-            reply["finish"],
-            index=request.index,
-            version=reply["version"],
-        )
+        ids, log_probs, finish = reply["ids"], reply["log_probs"], reply["finish"]
+        if request.params.stop:  # vLLM spells tokens in its own way: whet's check has the last word on where it ends
+            taken, found = self._stop(Response(Request(request.prompt, request.params), request.index, 0), ids)
+            ids, log_probs, finish = ids[:taken], log_probs[:taken], found or finish
+        mask = [1] * len(ids)
+        return Sample(request.prompt, ids, mask, log_probs, finish, index=request.index, version=reply["version"])
 
 
+@dataclass(frozen=True, slots=True)
 class _Request:
     """One sample on its way."""
 
-    __slots__ = ("future", "index", "key", "prompt")
+    key: str
+    prompt: Prompt
+    params: SamplingParams
+    index: int
+    future: Future[Reply]
 
-    def __init__(self, key: str, prompt: Prompt, index: int, future: Future[Reply]) -> None:
-        self.key, self.prompt, self.index, self.future = key, prompt, index, future
 
-
-def _start(settings: Settings, arguments: dict[str, Any], log: Path | None) -> Backend:
-    if settings.mode == "inline":
-        return InlineChannel(settings, arguments)
-    if settings.mode == "server":
-        from whet.rollout.vllm.server import ServerBackend
-
-        return ServerBackend(settings, arguments, log)
-    return ProcessChannel(settings, arguments, log)
+def open_vllm(
+    settings: Settings,
+    config: PretrainedConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    end_ids: frozenset[int],
+    client: Client | None = None,
+    log: Path | None = None,
+) -> Engine:
+    """The engine of the mode that the settings name; `client` speaks to a server that is up already."""
+    if settings.mode != "server":
+        return VLLMEngine(settings, config, tokenizer, end_ids, log)
+    if client is not None:
+        return VLLMServerEngine(client, tokenizer, end_ids, settings.max_num_seqs)
+    return OwnServerEngine(settings, config, tokenizer, end_ids, log)

@@ -29,7 +29,6 @@ class Settings:
 
     mode: str = "process"
     python: str | None = None  # the interpreter that has vLLM; None is this one
-    server_address: str | None = None  # a server that somebody else started
     dtype: str = "float32"
     max_model_len: int = 2048
     max_num_seqs: int = 64
@@ -45,8 +44,6 @@ class Settings:
 
     def check(self) -> None:
         """Find vLLM before anything is loaded; UserError where it is not."""
-        if self.mode == "server" and self.server_address:
-            return
         key = "worker.rollout.python" if self.python else "worker.rollout.name=vllm"
         if self.mode == "inline" and self.python:
             raise UserError(

@@ -1,0 +1,73 @@
+"""vLLM as the config names it: found before anything is loaded, started once the model is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from whet.config import Config
+from whet.errors import UserError
+from whet.rollout.engine import Engine
+from whet.rollout.server import TOKEN, Client, check_server
+from whet.rollout.vllm import Settings, open_vllm
+
+_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}  # as vLLM writes them
+
+
+def check_vllm(config: Config, model: PretrainedConfig) -> None:
+    """UserError unless vLLM can be found where the config says, and the model can be split as it says."""
+    rollout = config.worker.rollout
+    if rollout.name != "vllm":
+        return
+    size, heads = rollout.tensor_parallel_size, model.get_text_config().num_attention_heads
+    if heads % size:
+        fitting = ", ".join(str(each) for each in range(1, heads + 1) if heads % each == 0)
+        raise UserError(
+            f"worker.rollout.tensor_parallel_size={size}: the model has {heads} attention heads, which it must divide: "
+            f"set one of {fitting}"
+        )
+    if torch.cuda.is_available() and size > torch.cuda.device_count():
+        raise UserError(
+            f"worker.rollout.tensor_parallel_size={size}: there are {torch.cuda.device_count()} GPUs here; set it to "
+            "that or less"
+        )
+    if rollout.server_address is not None:
+        check_server(rollout.server_address, os.environ.get(TOKEN), rollout.name)
+    else:
+        _settings(config, torch.float32, on_cpu=True).check()
+
+
+def open_vllm_engine(
+    config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], log: Path | None
+) -> Engine:
+    """vLLM, started or connected to; it samples once it was given weights."""
+    rollout = config.worker.rollout
+    client = None
+    if rollout.server_address is not None:
+        client = Client(rollout.server_address, os.environ.get(TOKEN), rollout.server_timeout)
+    settings = _settings(config, model.dtype, on_cpu=model.device.type == "cpu")
+    return open_vllm(settings, model.config, tokenizer, ends, client, log)
+
+
+def _settings(config: Config, learner: torch.dtype, on_cpu: bool) -> Settings:
+    rollout = config.worker.rollout
+    dtype = rollout.dtype or str(learner).removeprefix("torch.")
+    return Settings(
+        mode=rollout.mode,
+        python=rollout.python,
+        dtype=_NAMES.get(dtype, dtype),
+        max_model_len=rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length,
+        max_num_seqs=rollout.max_num_seqs or (64 if on_cpu else 512),
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        tensor_parallel_size=rollout.tensor_parallel_size,
+        enforce_eager=rollout.enforce_eager,
+        enable_prefix_caching=rollout.enable_prefix_caching,
+        enable_chunked_prefill=rollout.enable_chunked_prefill,
+        disable_log_stats=rollout.disable_log_stats,
+        trust_remote_code=config.worker.actor.model.trust_remote_code,
+        on_cpu=on_cpu,
+    )
