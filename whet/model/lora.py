@@ -84,10 +84,7 @@ def adapters_off(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the model is what it was before it had adapters; a model without any is left alone."""
     layers = [layer for _, layer in _layers(model)]
     for layer in layers:
-        trained = [p for p in layer.parameters() if p.requires_grad]
         layer.enable_adapters(False)
-        for p in trained:  # PEFT froze them; where they are sharded, others may stand in their place at the end
-            p.requires_grad_(True)
     try:
         yield
     finally:
