@@ -19,7 +19,7 @@ from whet.learn.reference import Reference
 from whet.learn.sharding import data_mesh, load_sharded
 from whet.model.gathering import part, whole
 from whet.model.load import empty_model, load_model
-from whet.model.lora import FOLDER, adapter_state, add_adapters, load_adapters
+from whet.model.lora import FOLDER, adapter_state, add_adapters, load_adapters, merged_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.native import NativeEngine
 from whet.run.experience import make_experience, sampler_log_probs
@@ -66,6 +66,7 @@ def train(cases: list[Case]) -> list[dict[str, Any]]:
                 [full(p.grad).clone() for group in optimizer.param_groups for p in group["params"]]
             )
         )
+        merged = {name: full(tensor).clone() for name, tensor in merged_weights(learner.model)}  # as it begins
         metrics, ref = update(learner, case)
         values = [ref, learner.log_probs(batch())]
         engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}), 4)
@@ -77,6 +78,7 @@ def train(cases: list[Case]) -> list[dict[str, Any]]:
                 "metrics": metrics,
                 "gradients": gradients,
                 "adapters": adapters_of(learner),
+                "merged": merged,
                 "values": values,
                 "samples": [s.ids for s in samples],
                 "trained": trained,

@@ -38,6 +38,8 @@ def test_a_step_is_that_of_one_process(world: int, tmp_path: Path) -> None:
                 torch.testing.assert_close(moved, expected_move, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(found["values"][0], one["values"][0], rtol=1e-5, atol=1e-5)  # of the reference
             torch.testing.assert_close(found["values"][1], one["values"][1], rtol=0, atol=3e-3)  # after that step
+            assert found["merged"].keys() == tiny_llama("whet").state_dict().keys()
+            torch.testing.assert_close(found["merged"], dict(one["merged"]), rtol=0, atol=1e-6)
             assert found["samples"] == one["samples"]
 
 
