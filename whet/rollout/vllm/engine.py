@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -125,6 +126,12 @@ class VLLMEngine:
         """End vLLM and every process it started."""
         self._channel.close()
         self._folder.cleanup()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process that runs vLLM, where it is another."""
+        assert isinstance(self._channel, ProcessChannel), "vLLM runs in this process"
+        return self._channel.process
 
     def _submit(self, prompt: Prompt, params: SamplingParams, first: int) -> list[_Request]:
         if self._loaded is None or self._loaded != self.version:

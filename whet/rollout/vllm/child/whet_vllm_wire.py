@@ -59,7 +59,7 @@ def buckets(weights: Iterable[tuple[str, Tensor]], size: int) -> Iterator[tuple[
 
 
 def _side_by_side(table: list[list[Any]], tensors: list[Tensor], size: int) -> Tensor:
-    flat = torch.zeros(size, dtype=torch.uint8)
+    flat = torch.zeros(max(size, _ALIGNED), dtype=torch.uint8)  # empty tensors alone still make a bucket
     for (_, _, shape, offset), tensor in zip(table, tensors):
         flat[offset : offset + tensor.nbytes].view(tensor.dtype).view(shape).copy_(tensor)
     return flat
@@ -75,4 +75,4 @@ def unpack(table: list[list[Any]], flat: Tensor) -> Iterator[tuple[str, Tensor]]
 
 def checksum(flat: Tensor) -> int:
     """The sum of the bytes as 64-bit words, wrapping: as quick as reading them."""
-    return int(flat.view(torch.int64).sum()) if flat.numel() else 0
+    return int(flat.view(torch.int64).sum())

@@ -1,0 +1,61 @@
+"""vLLM that is not there is named before anything is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig
+
+from whet.config import check_config, load_config
+from whet.errors import UserError
+from whet.rollout.vllm import Settings
+
+NAMED = ("worker.actor.model.model_path=m", "worker.reward.reward_function=r.py:f", "data.train_files=t.jsonl")
+PLAIN = (*NAMED, "worker.rollout.n=4", "trainer.val_freq=-1")
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter with the standard library alone."""
+    folder: Path = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return str(folder / "bin" / "python")
+
+
+def test_an_interpreter_without_vllm_is_named(bare_python: str) -> None:
+    with pytest.raises(UserError, match=rf"worker.rollout.python: {bare_python} has no vLLM. Install it there"):
+        Settings(python=bare_python).check()
+
+
+def test_an_interpreter_that_is_none_is_named() -> None:
+    with pytest.raises(UserError, match=r"worker.rollout.python=/no/python: it could not be run"):
+        Settings(python="/no/python").check()
+
+
+def test_arguments_fit_together() -> None:
+    config = LlamaConfig(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32)
+    settings = Settings(max_model_len=4096, max_num_batched_tokens=1024, max_num_seqs=8)
+    chosen = settings.arguments(Path("m"), config)
+    assert chosen["max_num_batched_tokens"] == 4096  # without chunks a prompt must fit into one pass
+    assert chosen["kv_cache_memory_bytes"] == 1 << 28
+    assert chosen["logprobs_mode"] == "processed_logprobs"
+    assert chosen["load_format"] == "dummy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("worker.rollout.python=p",), "worker.rollout.python=p is for vllm, but worker.rollout.name=native"),
+        (("worker.rollout.mode=inline",), "worker.rollout.mode=inline is for vllm"),
+        (("worker.rollout.name=vllm", "worker.rollout.exact=true"), "worker.rollout.exact=true"),
+        (("worker.rollout.name=vllm", "worker.rollout.server_address=http://a:1"), "set worker.rollout.mode=server"),
+        (("worker.rollout.name=vllm", "worker.rollout.mode=inline", "worker.rollout.python=p"), "in this interpreter"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(arguments: tuple[str, ...], words: str) -> None:
+    check_config(load_config([*PLAIN, "worker.rollout.name=vllm"]))
+    with pytest.raises(UserError, match=words):
+        check_config(load_config([*PLAIN, *arguments]))
