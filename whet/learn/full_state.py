@@ -37,7 +37,7 @@ def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 def save_weights(model: PreTrainedModel, folder: Path) -> None:
     """Write a Hugging Face folder; every rank must call it, the first one writes."""
     ranks = ranks_of(model)
-    if not ranks.several:
+    if ranks.everyone is None:
         model.save_pretrained(folder)
         return
     weights = full_weights(model)
@@ -56,7 +56,7 @@ def save_adapters(model: PreTrainedModel, folder: Path) -> None:
 def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
     """What one process's `optimizer.state_dict()` would be, on the first rank; no state on the others."""
     found = optimizer.state_dict()
-    if not ranks.several:
+    if ranks.everyone is None:
         return found
     whole: dict[int, dict[str, Tensor]] = {}
     for index, state in found["state"].items():
@@ -69,7 +69,7 @@ def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any] | None, ranks: Ranks) -> None:
     """Put whole tensors, which the first rank has read, back into an optimizer of sharded parameters."""
-    if not ranks.several:
+    if ranks.everyone is None:
         assert state is not None, "one process reads for itself"
         optimizer.load_state_dict(state)
         return
@@ -94,7 +94,7 @@ def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor],
         whole = torch.empty(target.shape, dtype=target.dtype, device=ranks.device)
         if given is not None:
             whole.copy_(given[name].detach())
-        dist.broadcast(sendable(whole), group=ranks.group, group_src=0)
+        dist.broadcast(sendable(whole), group=ranks.everyone, group_src=0)
         if isinstance(target, DTensor):
             # every rank has all of it: nothing is sent for the cut
             whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None).to_local()

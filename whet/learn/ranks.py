@@ -19,42 +19,46 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among those that hold a model."""
+    """One process among those that hold a model.
+
+    Where several compute the same share together (tensor parallelism), they are one rank each of different `group`s.
+    """
 
     index: int = 0  # whose share of the samples is computed here; ranks that compute the same share have the same
     count: int = 1  # shares
-    group: dist.ProcessGroup | None = None  # all ranks that hold the model; None with several means the whole world
+    group: dist.ProcessGroup | None = None  # one rank for each share, over which results are added up
+    everyone: dist.ProcessGroup | None = None  # all ranks that hold a part of the model
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where this group can add up tensors
 
     @property
     def is_first(self) -> bool:
         """Whether this rank reads and writes files for all."""
-        return not self.several or dist.get_rank(self.group) == 0
+        return self.everyone is None or dist.get_rank(self.everyone) == 0
 
-    @property
-    def several(self) -> bool:
-        """Whether there are other ranks at all."""
-        return self.group is not None or self.count > 1
+    @classmethod
+    def of_world(cls, device: torch.device) -> Ranks:
+        """Every process of the world, each with a share of its own."""
+        return cls(dist.get_rank(), dist.get_world_size(), dist.group.WORLD, dist.group.WORLD, device)
 
     def most(self, number: int) -> int:
-        """The largest of a number over ranks."""
-        if not self.several:
+        """The largest of a number over shares."""
+        if self.group is None:
             return number
         found = torch.tensor(number, device=self.device)
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
         return int(found)
 
     def added(self, values: Tensor) -> Tensor:
-        """The sum of a host tensor over ranks, on the host."""
-        if not self.several:
+        """The sum of a host tensor over shares, on the host."""
+        if self.group is None:
             return values
         found = values.to(self.device)
         dist.all_reduce(found, group=self.group)
         return found.cpu()
 
     def collect(self, numbers: dict[str, float]) -> list[dict[str, float]]:
-        """Numbers by name of every rank; not all need to have the same names."""
-        if not self.several:
+        """Numbers by name of every share; not all need to have the same names."""
+        if self.group is None:
             return [numbers]
         found: list[dict[str, float]] = [{} for _ in range(dist.get_world_size(self.group))]
         dist.all_gather_object(found, numbers, group=self.group)
@@ -62,14 +66,14 @@ class Ranks:
 
     def told(self, value: T) -> T:
         """The first rank's value, which can be pickled, on every rank."""
-        if not self.several:
+        if self.everyone is None:
             return value
         box: list[T | None] = [value]
-        dist.broadcast_object_list(box, group=self.group, group_src=0, device=self.device)
+        dist.broadcast_object_list(box, group=self.everyone, group_src=0, device=self.device)
         return cast(T, box[0])
 
     def totals(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Sums over ranks of numbers by name."""
+        """Sums over shares of numbers by name."""
         sums: dict[str, float] = {}
         for each in self.collect(numbers):
             for name, value in each.items():

@@ -82,7 +82,7 @@ def shard(
     for buffer in model.buffers():
         if buffer.is_floating_point():
             buffer.data = buffer.data.to(device, buffers)
-    chosen = ranks or Ranks(dist.get_rank(), dist.get_world_size(), dist.group.WORLD, device)
+    chosen = ranks or Ranks.of_world(device)
     train_together(model, chosen)
     if language is not model:
         train_together(language, chosen)
@@ -109,7 +109,7 @@ def load_sharded(
 
     `empty` builds the same model on "meta". With enable_rank0_init=false every rank reads the weights for itself.
     """
-    together = ranks or Ranks(dist.get_rank(), dist.get_world_size(), dist.group.WORLD, device)
+    together = ranks or Ranks.of_world(device)
     if not fsdp.enable_rank0_init:
         model = load()
         shard(model, fsdp, mesh, device, ranks)

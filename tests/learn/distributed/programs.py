@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from transformers import PreTrainedModel
@@ -24,7 +25,7 @@ from whet.learn.kahan import KahanAdamW
 from whet.learn.learner import Learner
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
-from whet.learn.ranks import ranks_of
+from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
 from whet.learn.sharding import data_mesh, load_sharded, shard
 from whet.learn.updates import Budget
@@ -323,3 +324,15 @@ def read_critic(folder: Path) -> Tensor:
 def for_engines(tied: bool) -> dict[str, Tensor]:
     """What other engines are given of a sharded model, on every rank."""
     return {name: tensor.clone() for name, tensor in folder_weights(model_of(Case(tied=tied)))}
+
+
+def twins(case: Case) -> list[Any]:
+    """A step of two pairs of ranks; those of a pair compute the same share, as ranks of a tensor-parallel group do."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "twin"))
+    data = mesh["data"]
+    ranks = Ranks(data.get_local_rank(), 2, data.get_group(), dist.group.WORLD, CPU)
+    model = tiny_llama("whet")
+    shard(model, case.fsdp, data, CPU, ranks)
+    learner = learner_of(model, case)
+    metrics = update(learner, case)
+    return [metrics, learner.log_probs(batch()), full_weights(model), ranks.is_first]

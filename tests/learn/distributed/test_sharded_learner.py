@@ -19,6 +19,7 @@ from learn.distributed.programs import (
     narrow_passes,
     sampled,
     train,
+    twins,
 )
 from learn.samples import batch, tiny_llama
 
@@ -130,3 +131,14 @@ def test_bf16_weights_train_as_in_one_process(tmp_path: Path) -> None:
         assert float((found[1] - after).norm()) < 0.1 * float((after - before).norm())
         assert found[2] == pytest.approx(norm, rel=0.02)
         assert found[3] == dtypes
+
+
+def test_ranks_that_compute_the_same_share_count_once(tmp_path: Path) -> None:
+    (one,) = train([Case()])
+    found = run_ranks(4, twins, tmp_path, Case())
+    assert [first for *_, first in found] == [True, False, False, False]
+    for metrics, log_probs, weights, _ in found:
+        assert metrics == pytest.approx(one["metrics"], rel=1e-5, abs=1e-6)
+        torch.testing.assert_close(log_probs, one["values"][0], rtol=1e-4, atol=1e-4)
+        for name, weight in weights.items():
+            _same(weight, one["weights"][name], 1e-4)
