@@ -45,6 +45,12 @@ class Worker:
         dist.all_reduce(value)
         return value.item()
 
+    def torch_threads(self) -> int:
+        """As many as torch found reason to take when it was imported."""
+        import torch
+
+        return torch.get_num_threads()
+
     def fail(self, only: int, sentence: str | None = None) -> None:
         """One rank raises, the others return."""
         if self.rank.rank == only:
@@ -57,12 +63,12 @@ class Worker:
         self.fail(only)
         self.all_reduce(1.0)
 
-    def die_before_collective(self, only: int) -> None:
-        """One rank is killed where the others wait for it."""
+    def die(self, only: int) -> None:
+        """One rank is killed while the others work."""
         if self.rank.rank == only:
             print("these are my last words")
             os.kill(os.getpid(), signal.SIGKILL)
-        self.all_reduce(1.0)
+        self.compute(60)
 
     def sleep_before_collective(self, only: int, seconds: float) -> None:
         """One rank does nothing where the others wait for it."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from whet.cluster.address import running_address
 from whet.cluster.group import Factory, Rank
 from whet.cluster.host import Host, Introduction, Setup
 from whet.cluster.lifeline import Watch
@@ -182,14 +186,28 @@ def _connect(placement: Placement) -> bool:
         raise UserError(f"{asked(placement)}: several devices need Ray; pip install 'whet[ray]'") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    address = os.environ.get("RAY_ADDRESS")
-    if address != "local":
-        try:
-            ray.init(address=address or "auto", **quiet)
+    address = running_address()
+    with _own_signals():
+        if address is not None:
+            try:
+                ray.init(address=address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"the Ray cluster at {address} does not take this run: {error} "
+                    "(RAY_ADDRESS names another one; RAY_ADDRESS=local starts one for the run)"
+                ) from None
             return False
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            if address:
-                raise UserError(f"RAY_ADDRESS={address}: no Ray cluster can be reached there ({error})") from None
-    cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
-    ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
     return True
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the caller's SIGTERM: Ray would turn it into SystemExit, where a run finishes its step and saves."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
