@@ -78,10 +78,11 @@ def shard(
     for module in sharded_modules(model):
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)  # gloo has no other
-    buffers = _dtype(fsdp.mp_buffer_dtype)
+    asked = _dtype(fsdp.mp_buffer_dtype)
     for buffer in model.buffers():
-        if buffer.is_floating_point():
-            buffer.data = buffer.data.to(device, buffers)
+        # FSDP leaves them alone. A wider one would widen all that is computed with it.
+        narrower = buffer.is_floating_point() and asked.itemsize < buffer.dtype.itemsize
+        buffer.data = buffer.data.to(device, asked if narrower else buffer.dtype)
     chosen = ranks or Ranks.of_world(device)
     train_together(model, chosen)
     if language is not model:

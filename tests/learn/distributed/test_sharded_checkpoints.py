@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from learn.distributed.programs import (
 )
 from learn.samples import tiny_llama
 from safetensors.torch import load_file
+
+from whet.config.sharding import FSDPConfig
 
 FP32 = Case()
 BF16 = Case(strategy="adamw_bf16", dtype=torch.bfloat16)
@@ -43,8 +46,9 @@ def _same_files(one: Path, other: Path) -> None:
 def test_files_are_those_of_one_process_whoever_writes_them(case: Case, tmp_path: Path) -> None:
     with torch.backends.mkldnn.flags(enabled=False):  # some CPUs promise bf16 products that they do not have
         save(tmp_path / "one", case)
-    run_ranks(4, copy, tmp_path / "4", tmp_path / "one", tmp_path / "four", case)
-    run_ranks(2, copy, tmp_path / "2", tmp_path / "four", tmp_path / "two", case)
+    groups, readers = FSDPConfig(fsdp_size=2), FSDPConfig(enable_rank0_init=False)
+    run_ranks(4, copy, tmp_path / "4", tmp_path / "one", tmp_path / "four", replace(case, fsdp=groups))
+    run_ranks(2, copy, tmp_path / "2", tmp_path / "four", tmp_path / "two", replace(case, fsdp=readers))
     copy(tmp_path / "two", tmp_path / "again", case)
     for name in ("four", "two", "again"):
         _same_files(tmp_path / name, tmp_path / "one")
