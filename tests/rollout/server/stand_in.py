@@ -127,11 +127,11 @@ class SGLangStandIn(StandIn):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, token: str | None = None) -> None:
         super().__init__(model, tokenizer, token)
         self.weight_version, self.asleep = "default", False
-        self._first = copy.deepcopy(model.state_dict())
+        self.first = copy.deepcopy(model.state_dict())
 
     def restart(self) -> None:
         """What a supervisor does: the same command, so the weights of its start."""
-        self.model.load_state_dict(self._first)
+        self.model.load_state_dict(self.first)
         self.weight_version, self.asleep = "default", False
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> Answer:

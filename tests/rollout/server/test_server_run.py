@@ -18,6 +18,10 @@ from whet.run.tracking import read_metrics
 from whet.run.train import train
 
 QUICKSTART = Path(__file__).parents[3] / "examples/quickstart.yaml"
+REWARD = """
+def compute_score(reward_inputs):
+    return [{"overall": len(set(each["response"])) / 8, "accuracy": 0.0} for each in reward_inputs]
+"""
 SIZES = (
     "data.max_prompt_length=96",
     "data.max_response_length=8",
@@ -38,6 +42,7 @@ def folder(llama, tmp_path, monkeypatch) -> Path:
     llama.tokenizer.save_pretrained(tmp_path / "model")
     rows = [{"problem": f"Sort these digits: {i} 2 1", "answer": f"1 2 {i}"} for i in range(3, 9)]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "reward.py").write_text(REWARD)  # one that tells random responses apart: without it nothing is learned
     return tmp_path
 
 
@@ -52,9 +57,15 @@ def _train(server, *more: str) -> list[dict[str, float]]:
     """Run with a server as the engine; returns the metrics of each line."""
     paths = ("data.train_files=rows.jsonl", "data.val_files=rows.jsonl", "worker.actor.model.model_path=model")
     rollout = ("worker.rollout.name=sglang", f"worker.rollout.server_address={server.address}")
-    place = ("worker.rollout.dtype=fp32", "trainer.save_checkpoint_path=run")
+    place = ("trainer.save_checkpoint_path=run", "worker.reward.reward_function=reward.py:compute_score")
     train(load_config([f"config={QUICKSTART}", *SMALL, *SIZES, *paths, *rollout, *place, *more]))
     return read_metrics(Path("run/metrics.jsonl"))
+
+
+def _moved(server) -> float:
+    """How far the server's weights are from those it was started with."""
+    last = server.model.state_dict()
+    return max(float((last[name] - first).abs().max()) for name, first in server.first.items())
 
 
 def test_training_gives_the_server_the_weights_of_every_step(server, folder, monkeypatch) -> None:
@@ -67,8 +78,16 @@ def test_training_gives_the_server_the_weights_of_every_step(server, folder, mon
     assert len(lines) == 3
     for line in lines:  # the server's log-probs are the learner's, so its weights are
         assert line["rollout/log_prob_diff_max"] < 1e-3
+    assert _moved(server) > 1e-3
     assert not list((folder / "weights").iterdir())
     assert not server.asleep
+
+
+def test_adapters_reach_the_server_merged(server, folder) -> None:
+    pytest.importorskip("peft")
+    lines = _train(server, "worker.actor.model.lora.rank=4", "worker.actor.optim.lr=1e-2", "trainer.max_steps=2")
+    assert all(line["rollout/log_prob_diff_max"] < 1e-3 for line in lines)
+    assert _moved(server) > 1e-3
 
 
 def test_a_server_that_restarts_stops_the_run(server, folder) -> None:

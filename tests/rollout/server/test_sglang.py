@@ -5,64 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-from rollout.server.stand_in import SGLangStandIn
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from whet.errors import UserError
-from whet.model import attention
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.server import Client, SGLangEngine, check_server
+from whet.rollout.native import NativeEngine
 from whet.types import Media, Prompt
 
-ENDS = tuple(range(16, 320, 24))
-SIZES = {
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 
-
-@pytest.fixture
-def server(llama) -> Iterator[SGLangStandIn]:
-    stand_in = SGLangStandIn(llama.model(), llama.tokenizer)
-    yield stand_in
-    stand_in.close()
-
-
-@pytest.fixture
-def policy(llama) -> PreTrainedModel:
-    """The learner's weights, which are not those that the server was started with."""
-    model = llama.model()
-    torch.manual_seed(11)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
-    return model
-
-
-@pytest.fixture
-def engine(server, llama, policy, tmp_path) -> Iterator[SGLangEngine]:
-    made = _engine(server, llama, policy, folder=tmp_path)
-    made.load(lambda: folder_weights(policy), 3)
-    yield made
-    made.close()
-
-
-def _engine(server, llama, policy, token: str | None = None, timeout: float = 20.0, **options) -> SGLangEngine:
-    client = Client(server.address, token, timeout)
-    return SGLangEngine(client, llama.tokenizer, frozenset(ENDS), policy.config, **options)
-
-
-def test_samples_are_the_learners_with_its_log_probs(engine, server, policy, prompts, full_log_probs) -> None:
+def test_samples_are_the_learners_with_its_log_probs(engine, server, policy, prompts, ends, full_log_probs) -> None:
     ended: list[int] = []
     params = SamplingParams(n=2, temperature=0.7, max_tokens=16, seed=4)
     samples = engine.generate(prompts, params, progress=ended.append)
@@ -72,7 +26,7 @@ def test_samples_are_the_learners_with_its_log_probs(engine, server, policy, pro
     assert {s.version for s in samples} == {3}
     policy.set_attn_implementation("sdpa")
     for sample in samples:
-        assert (sample.ids[-1] in ENDS) == (sample.finish == "stop")
+        assert (sample.ids[-1] in ends) == (sample.finish == "stop")
         assert sample.log_probs == pytest.approx(full_log_probs(policy, sample, 0.7), abs=1e-4)
     seeds = [body["sampling_params"]["sampling_seed"] for body in server.bodies("/generate")]
     assert len(set(seeds)) == len(samples)
@@ -86,10 +40,8 @@ def test_a_sample_does_not_depend_on_its_batch(engine, prompts) -> None:
     assert together[6].ids != together[7].ids
 
 
-def test_greedy_and_stop_strings_end_where_the_native_engine_ends(engine, llama, policy, prompts) -> None:
-    from whet.rollout.native import NativeEngine
-
-    native = NativeEngine(policy, llama.tokenizer, frozenset(ENDS))
+def test_greedy_and_stop_strings_end_where_the_native_engine_ends(engine, llama, policy, prompts, ends) -> None:
+    native = NativeEngine(policy, llama.tokenizer, frozenset(ends))
     free = native.generate(prompts, SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True))
     stops = tuple(llama.tokenizer.decode(s.ids)[8:10] for s in free[:3])
     for params in (
@@ -150,16 +102,16 @@ def test_a_restart_between_two_answers_is_noticed_too(engine, server, prompts) -
     assert "restarted" in str(failed[0])
 
 
-def test_another_runs_weights_are_refused(engine, server, llama, policy, prompts) -> None:
-    other = _engine(server, llama, policy)
+def test_another_runs_weights_are_refused(engine, server, open_engine, policy, prompts) -> None:
+    other = open_engine(server)
     other.load(lambda: folder_weights(policy), 3)  # the same version of another run
     other.close()
     with pytest.raises(UserError, match="somebody else updated it"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
 
 
-def test_an_engine_without_weights_does_not_sample(server, llama, policy, prompts) -> None:
-    engine = _engine(server, llama, policy)
+def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, prompts) -> None:
+    engine = open_engine(server)
     with pytest.raises(UserError, match="call load first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
     assert "/generate" not in server.paths()
@@ -173,8 +125,8 @@ def test_an_update_that_failed_leaves_the_engine_unusable(engine, prompts) -> No
         engine.generate(prompts, SamplingParams(max_tokens=4))
 
 
-def test_memory_is_given_back_and_taken_again(server, llama, policy, prompts) -> None:
-    engine = _engine(server, llama, policy, sleeps=True)
+def test_memory_is_given_back_and_taken_again(server, open_engine, policy, prompts) -> None:
+    engine = open_engine(server, sleeps=True)
     engine.load(lambda: folder_weights(policy), 0)
     for _ in range(2):
         engine.generate(prompts[:1], SamplingParams(max_tokens=2))
@@ -193,16 +145,6 @@ def test_release_leaves_a_server_of_its_own_alone(engine, server, prompts) -> No
     engine.generate(prompts[:1], SamplingParams(max_tokens=2))
     engine.release()
     assert "/release_memory_occupation" not in server.paths()
-
-
-def test_requests_at_once_are_bounded(server, llama, policy, prompts) -> None:
-    engine = _engine(server, llama, policy, max_num_seqs=3)
-    engine.load(lambda: folder_weights(policy), 0)
-    server.go_on.clear()
-    threading.Timer(0.3, server.go_on.set).start()
-    engine.generate(prompts, SamplingParams(n=2, max_tokens=2))
-    assert server.most_at_once == 3
-    engine.close()
 
 
 def test_sample_joins_and_a_cancelled_one_is_aborted(engine, server, prompts) -> None:
@@ -238,76 +180,6 @@ def test_prompts_that_cannot_be_sent_are_refused_here(engine, server) -> None:
     with pytest.raises(UserError, match="row 8: images"):
         engine.generate([Prompt("row 8", [5], "", media=Media(images=["a"]))], SamplingParams())
     assert "/generate" not in server.paths()
-
-
-def test_a_broken_connection_is_tried_again_and_a_refusal_is_not(engine, server, prompts) -> None:
-    expected = engine.generate(prompts[:1], SamplingParams(max_tokens=4))
-    server.calls.clear()
-    server.broken_answers = 1
-    again = engine.generate(prompts[:1], SamplingParams(max_tokens=4))
-    assert [s.ids for s in again] == [s.ids for s in expected]
-    assert server.paths().count("/model_info") == 2
-    server.calls.clear()
-    with pytest.raises(UserError, match="answered 400"):
-        engine.generate([Prompt("bad", [100_000], "")], SamplingParams(max_tokens=4))
-    assert server.paths().count("/generate") == 1
-
-
-def test_a_server_that_is_gone_or_stuck_is_named(server, llama, policy, prompts) -> None:
-    engine = _engine(server, llama, policy, timeout=1.0)
-    engine.load(lambda: folder_weights(policy), 0)
-    server.go_on.clear()
-    with pytest.raises(UserError, match=r"no answer to /generate in 1 seconds.*server_timeout"):
-        engine.generate(prompts[:2], SamplingParams(max_tokens=4))
-    server.close()
-    engine.client.timeout = 20.0
-    with pytest.raises(UserError, match=r"worker.rollout.server_address=http://127.*cannot be reached"):
-        engine.generate(prompts[:2], SamplingParams(max_tokens=4))
-    engine.close()
-
-
-def test_the_server_is_looked_at_before_work(server, llama) -> None:
-    check_server(server.address, None, "sglang")
-    with pytest.raises(UserError, match="/v1/models answered 404"):
-        check_server(server.address, None, "openai")
-    server.token = "secret"
-    with pytest.raises(UserError, match="WHET_SERVER_TOKEN") as caught:
-        check_server(server.address, "wrong", "sglang")
-    assert "wrong" not in str(caught.value)
-    check_server(server.address, "secret", "sglang")
-    with pytest.raises(UserError, match="http://host:port"):
-        check_server("localhost:30000", None, "sglang")
-
-
-def test_weights_cross_in_buckets_and_in_the_dtype_that_was_asked_for(policy, tmp_path) -> None:
-    from safetensors.torch import load_file
-
-    from whet.rollout.server.weight_files import WeightFiles
-
-    files = WeightFiles(tmp_path, policy.config, torch.bfloat16)
-    folder = files.write(lambda: folder_weights(policy), 2, bucket_bytes=20_000)
-    shards = sorted(folder.glob("*.safetensors"))
-    assert len(shards) > 2
-    read = {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
-    assert read.keys() == dict(folder_weights(policy)).keys()
-    for name, tensor in folder_weights(policy):
-        assert torch.equal(read[name], tensor.bfloat16())
-    files.close()
-    with pytest.raises(UserError, match=r"worker\.rollout\.server_folder"):
-        WeightFiles(Path("/proc/nowhere"), policy.config).write(lambda: folder_weights(policy), 0)
-
-
-def test_tied_weights_cross_once(llama, prompts) -> None:
-    torch.manual_seed(2)
-    first, policy = (AutoModelForCausalLM.from_config(LlamaConfig(**SIZES, tie_word_embeddings=True)) for _ in range(2))
-    server = SGLangStandIn(first.eval(), llama.tokenizer)
-    first.set_attn_implementation(attention.NAME)
-    engine = _engine(server, llama, policy)
-    engine.load(lambda: folder_weights(policy), 1)
-    assert len(engine.generate(prompts[:1], SamplingParams(max_tokens=4))) == 1
-    assert torch.equal(server.model.lm_head.weight, policy.model.embed_tokens.weight)
-    engine.close()
-    server.close()
 
 
 def _until(true) -> None:
