@@ -89,7 +89,7 @@ def test_a_model_that_vllm_cannot_run_is_reported_in_its_words(
     settings: Settings, model_of: Callable[..., Tiny]
 ) -> None:
     tiny = model_of("qwen3")
-    with pytest.raises(UserError, match=r"runs vLLM .* ended with exit code 1: .*max_model_len") as raised:
+    with pytest.raises(UserError, match=r"(?s)runs vLLM .* ended with exit code 1: .*max_model_len") as raised:
         VLLMEngine(replace(settings, max_model_len=4096), tiny.model().config, tiny.tokenizer, frozenset({1}))
     pid = int(str(raised.value).split("(pid ")[1].split(")")[0])
     assert members(pid) == []

@@ -137,20 +137,20 @@ class ProcessChannel(Channel):
             raise
 
     def close(self) -> None:
-        """End the child and everything it started."""
+        """End the child and everything it started; the log of one that died stays."""
+        died = self._gone is not None
         super().close()
         end_group(self.process)
-        if not self._keep_log:
+        if not self._keep_log and not died:
             self._log.unlink(missing_ok=True)
 
     def _ended(self, said: str) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)  # the socket closes a moment before the process is gone
-        how = ending(self.process)
-        return (
-            f"worker.rollout.name=vllm: the process that runs vLLM (pid {self.process.pid}) {how}"
-            f"{': ' + said if said else ''}. Its last words, from {self._log}:\n{last_words(self._log)}"
-        )
+        what = f"worker.rollout.name=vllm: the process that runs vLLM (pid {self.process.pid}) {ending(self.process)}"
+        if said:
+            return f"{what}: {said}\nIts output is in {self._log}"
+        return f"{what}. Its last words, from {self._log}:\n{last_words(self._log)}"
 
 
 class InlineChannel(Channel):
