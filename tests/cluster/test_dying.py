@@ -126,6 +126,7 @@ def test_the_end_of_the_caller_is_the_end_of_all(own_ray: None, number: int):
         assert driver.returncode == -number, error
         if number == signal.SIGINT:
             assert "KeyboardInterrupt" in error
-        assert all(gone(pid, 30) for pid in [*pids, *(each.pid for each in everybody)])
+        assert all(gone(pid) for pid in pids)
+        assert all(gone(each.pid, 100) for each in everybody)  # Ray's own agents look for their parent once a minute
     finally:
         driver.kill()

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from filelock import FileLock
+
 from whet.cluster.address import running_address
 from whet.cluster.group import Factory, Rank
 from whet.cluster.host import Host, Introduction, Setup
@@ -23,7 +25,7 @@ from whet.cluster.ray_group import RayGroup
 from whet.cluster.words import Member
 from whet.errors import UserError
 
-_RESERVE_SECONDS = 30.0
+_RESERVE_SECONDS = 60.0
 _START_SECONDS = 120.0
 _OBJECT_STORE = 2 << 30  # bytes; samples and metrics pass through it, and Ray would take a third of the memory
 # Variables that workers on other machines need as the caller has them.
@@ -198,7 +200,10 @@ def _connect(placement: Placement) -> bool:
                 ) from None
             return False
         cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        with FileLock(Path(tempfile.gettempdir()) / f"whet_ray_{os.getuid()}.lock"):  # two that start choose one port
+            ray.init(
+                address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet
+            )
     return True
 
 
