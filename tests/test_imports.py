@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "model": {"kernels", "assets"} | GROUND,
     **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
     "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
-    "cli": ROOMS | {"run", "model", "kernels", "assets"} | GROUND,
+    "cli": ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND,
 }
 
 

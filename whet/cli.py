@@ -6,11 +6,13 @@ Imports of torch and transformers wait until a command needs them, so that help 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from whet import __version__
+from whet.cluster import WorkerLostError, WorkerRaisedError
 from whet.errors import UserError
 
 USAGE = """\
@@ -28,7 +30,7 @@ Keys: whet config. Examples: {examples}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 when it went well, 2 for a mistake of the user's, 130 when stopped at once."""
+    """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker, 130 when stopped."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
     try:
@@ -39,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("whet: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+    except (WorkerLostError, WorkerRaisedError) as error:
+        print(f"whet: {error}", file=sys.stderr)
+        print(f"The last checkpoint is as it was; this goes on from it: whet {shlex.join(arguments)}", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # `whet config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -160,9 +160,7 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.actor.ulysses_size=2", "1"),
         ("worker.actor.padding_free=false", "true"),
         ("worker.actor.use_torch_compile=true", "false"),
-        ("worker.actor.fsdp.enable_cpu_offload=true", "false"),
         ("worker.actor.fsdp.torch_dtype=fp16", "null or bf16 or bfloat16 or fp32 or float32"),
-        ("worker.actor.fsdp.mp_param_dtype=fp32", "bf16"),
         ("worker.ref.fsdp.enable_full_shard=false", "true"),
         ("worker.actor.offload.offload_params=true", "false"),
         ("worker.critic.padding_free=false", "true"),
@@ -172,8 +170,6 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.critic.model.tokenizer_path=folder", "null"),
         ("worker.hybrid_engine=false", "true"),
         ("worker.rollout.tensor_parallel_size=2", "1"),
-        ("trainer.n_gpus_per_node=8", "1"),
-        ("trainer.nnodes=2", "1"),
         ("trainer.ray_timeline=ray.json", "null"),
     ],
 )
@@ -182,6 +178,16 @@ def test_features_that_are_not_here_are_refused(argument, leave):
     assert len(found) == 1
     assert found[0].startswith(f"{argument}: ")
     assert found[0].endswith(f" is not in this version yet; leave it at {leave}")
+
+
+@pytest.mark.parametrize(
+    "key", ["enable_cpu_offload=true", "mp_param_dtype=fp32", "enable_full_shard=false", "fsdp_size=2"]
+)
+def test_sharding_keys_are_for_several_devices(key):
+    (problem,) = problems_of(f"worker.actor.fsdp.{key}")
+    assert problem.startswith(f"worker.actor.fsdp.{key}: ")
+    assert "trainer.n_gpus_per_node" in problem
+    assert problems_of(f"worker.actor.fsdp.{key}", "trainer.n_gpus_per_node=2") == []
 
 
 def test_harmless_keys_are_accepted():

@@ -27,6 +27,7 @@ from whet.config.stages import read_stages
 from whet.config.values import Given, complaint_about, read_value, show
 from whet.errors import UserError
 
+_PRECISIONS = ("mp_param_dtype", "mp_reduce_dtype", "mp_buffer_dtype")
 # What validation may sample differently; everything else of the engine is shared with training.
 VALIDATION_KEYS = ("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "ignore_eos")
 
@@ -41,7 +42,7 @@ def check_config(config: Config) -> None:
 
 
 def _problems(config: Config) -> list[str]:
-    problems = [*_values(config), *refusals(config), *_required(config), *_names(config)]
+    problems = [*_values(config), *refusals(config), *_shards(config), *_required(config), *_names(config)]
     problems += [
         *_validation(config),
         *_lengths(config),
@@ -127,6 +128,19 @@ def _names(config: Config) -> Iterator[str]:
             yield (
                 f"trainer.{name}={show(value)}: must name a folder inside checkpoints/; "
                 "trainer.save_checkpoint_path chooses any other place"
+            )
+
+
+def _shards(config: Config) -> Iterator[str]:
+    """Keys of sharding that a run on one device would not look at."""
+    if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1:
+        return
+    for name in ("enable_full_shard", "enable_cpu_offload", "enable_rank0_init", "fsdp_size", *_PRECISIONS):
+        key = f"worker.actor.fsdp.{name}"
+        if get(config, key) != all_keys()[key].default:
+            yield (
+                f"{key}={show(get(config, key))}: one device shards nothing; leave it at "
+                f"{show(all_keys()[key].default)}, or ask for more with trainer.n_gpus_per_node"
             )
 
 

@@ -12,7 +12,7 @@ from whet.algos import find_policy_loss, kl_penalty, preparation_of
 from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.config.schema import Config
-from whet.learn.learner import MakeLoss, MicroLoss
+from whet.learn.learner import MicroLoss
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
 from whet.run.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
@@ -32,28 +32,29 @@ class Coefficients:
         return cls(config.algorithm.kl_coef, config.worker.actor.entropy_coeff)
 
 
-def objective(
-    experience: Experience,
-    config: Config,
-    coefficients: Coefficients | None = None,
-    reference: Reference | None = None,
-) -> MakeLoss:
+@dataclass(frozen=True)
+class Objective:
     """For each mini-batch (rows of the experience), the loss of its micro-batches.
 
     Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)], every
-    term through the mini-batch's one normaliser. `coefficients` hold for one step; without them the config's do. The
-    reference itself is looked at only where KL is exact (kl_penalty=full).
+    term through the mini-batch's one normaliser. `coefficients` hold for one step. The reference itself is looked at
+    only where KL is exact (kl_penalty=full); without it an objective can be sent to another process.
     """
-    actor = config.worker.actor
-    name = policy_loss_name(config)
-    policy_loss, prepare = find_policy_loss(name), preparation_of(name)
-    weights = coefficients or Coefficients.of(config)
-    kl_of = _kl_term(experience, config, reference)
 
-    def make_loss(mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss | None:
-        batch = experience
+    experience: Experience
+    config: Config
+    coefficients: Coefficients
+    reference: Reference | None = None
+
+    def __call__(self, mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss | None:
+        """The loss of these rows, or None where nothing of them is left to train on."""
+        config, actor, weights = self.config, self.config.worker.actor, self.coefficients
+        name = policy_loss_name(config)
+        policy_loss, prepare = find_policy_loss(name), preparation_of(name)
+        kl_of = _kl_term(self.experience, config, self.reference)
+        batch = self.experience
         if corrects_in_loss(config.algorithm):
-            batch = corrected_mini_batch(experience, mini, current_log_probs(), config.algorithm)
+            batch = corrected_mini_batch(batch, mini, current_log_probs(), config.algorithm)
         whole = count(batch.mask_BT[mini], horizon=config.data.max_response_length)
         if not whole.tokens:
             return None
@@ -88,7 +89,15 @@ def objective(
 
         return loss_of
 
-    return make_loss
+
+def objective(
+    experience: Experience,
+    config: Config,
+    coefficients: Coefficients | None = None,
+    reference: Reference | None = None,
+) -> Objective:
+    """The objective of a step; without coefficients of its own the config's hold."""
+    return Objective(experience, config, coefficients or Coefficients.of(config), reference)
 
 
 def _kl_term(

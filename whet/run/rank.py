@@ -1,0 +1,149 @@
+"""One rank of a run on several devices: its shard of the policy, and what the loop asks of all ranks at once.
+
+Every rank is given all samples and computes its share of them; `learn/` adds up what belongs together. Only prompts are
+dealt out: each rank samples from the whole policy, gathered for the time of a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from whet.cluster import Rank
+from whet.config import Config
+from whet.learn.reference import Reference
+from whet.learn.sharding import data_mesh, load_sharded
+from whet.model.gathering import whole
+from whet.model.load import empty_model, load_tokenizer
+from whet.model.lora import add_adapters, has_adapters
+from whet.rollout.engine import SamplingParams
+from whet.rollout.native import NativeEngine
+from whet.run import parts, policy
+from whet.run.device import Placement, choose_placement
+from whet.run.extensions import load_extensions
+from whet.run.manifest import Checkpoint
+from whet.run.objective import Objective
+from whet.types import Prompt, Sample
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What a rank builds itself from; called with its place, it becomes the worker."""
+
+    config: Config
+    path: str
+    tokenizer_path: str
+    ends: frozenset[int]
+    checkpoint: Checkpoint | None
+    total_steps: int
+    uses_reference: bool
+
+    def __call__(self, rank: Rank) -> RankWorker:
+        """Build the worker, in the process it lives in."""
+        return RankWorker(self, rank)
+
+
+class RankWorker:
+    """The policy's learner, its reference and an engine, all on this rank's device."""
+
+    def __init__(self, plan: RankPlan, rank: Rank) -> None:
+        transformers_logging.disable_progress_bar()
+        transformers_logging.set_verbosity_error()
+        config, self._rank, device = plan.config, rank, torch.device(rank.device)
+        if device.type == "cpu":
+            torch.set_num_threads(1)  # ranks of one machine share its cores
+        load_extensions(config)
+        placement = replace(choose_placement(config), device=device)
+        self._tokenizer = load_tokenizer(plan.tokenizer_path, config.worker.actor.model.trust_remote_code)
+        model = _load(plan, placement, plan.checkpoint)
+        self._learner = parts.open_learner(config, model, plan.total_steps)
+        self._reference: Reference | None = None
+        if plan.uses_reference:
+            frozen = model if has_adapters(model) else _load(plan, placement, None)
+            tokens = parts.budget(config, "actor", frozen).tokens_experience
+            self._reference = Reference(frozen, config.worker.actor, config.worker.rollout.temperature, tokens)
+        rollout = config.worker.rollout
+        slots = rollout.max_num_seqs or parts.default_slots(device)
+        # Gathered parameters lie elsewhere in every rollout, so that no captured graph could point to them.
+        self._engine = NativeEngine(
+            model, self._tokenizer, plan.ends, slots, rollout.max_num_batched_tokens, eager=True
+        )
+
+    def configure(self, config: Config) -> None:
+        """Go on under the config of another stage."""
+        parts.configure_models(config, self._learner, None, self._reference)
+
+    def publish(self, version: int) -> None:
+        """The weights as they are now have this version."""
+        self._engine.version = version
+
+    def generate(self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int]) -> list[Sample]:
+        """n samples for each of this rank's prompts."""
+        with whole(self._learner.model):
+            samples = self._engine.generate(prompts, params, ids) if prompts else []
+            self._engine.release()
+        return samples
+
+    def log_probs(self, samples: Sequence[Sample]) -> Tensor | None:
+        """Of the current weights; like all measures below, by the first rank for all."""
+        return self._first(self._learner.log_probs(samples))
+
+    def reference_log_probs(self, samples: Sequence[Sample]) -> Tensor | None:
+        """Of the frozen reference."""
+        assert self._reference is not None, "asked for only where there is one"
+        return self._first(self._reference.log_probs(samples))
+
+    def full_kl(self, samples: Sequence[Sample]) -> Tensor | None:
+        """Exact KL from the reference."""
+        assert self._reference is not None, "asked for only where there is one"
+        return self._first(self._learner.full_kl(samples, self._reference))
+
+    def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor | None:
+        """Σ_v π(v)² of the current weights."""
+        return self._first(self._learner.sum_pi_squared(samples))
+
+    def update(
+        self, objective: Objective, step: int, mini_batch: int, version: int
+    ) -> tuple[dict[str, float], list[dict[str, float]]]:
+        """One step's update; its metrics, and what a rollout correction found."""
+        loss = replace(objective, reference=self._reference)
+        experience = objective.experience
+        metrics = self._learner.update(experience.samples, loss, step, mini_batch, None, version)
+        return metrics, experience.correction_metrics
+
+    def save(self, folder: Path, model_only: bool) -> None:
+        """Write the policy and its optimizer; the first rank writes, all have to be asked."""
+        self._learner.save(folder, self._tokenizer, model_only)
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Read back what `save` wrote."""
+        self._learner.load_optimizer(folder)
+
+    def _first(self, values: Tensor) -> Tensor | None:
+        return values if self._rank.rank == 0 else None
+
+
+def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -> PreTrainedModel:
+    """The policy of a checkpoint, or the first one, read by the first rank and sharded over all."""
+    config, chosen = plan.config, plan.config.worker.actor.model
+    host = replace(placement, device=torch.device("cpu"))
+
+    def empty() -> PreTrainedModel:
+        model = empty_model(plan.path, placement.dtype, chosen.trust_remote_code, chosen.override_config)
+        if chosen.lora.rank:
+            add_adapters(model, chosen.lora, chosen.model_path or "", config.data.seed)
+        return model
+
+    return load_sharded(
+        lambda: policy.load_policy(config, plan.path, checkpoint, host, lambda _: None),
+        empty,
+        config.worker.actor.fsdp,
+        data_mesh(config.worker.actor.fsdp, placement.device),
+        placement.device,
+    )

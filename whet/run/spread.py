@@ -1,0 +1,160 @@
+"""Learner, reference and engine of a run on several devices, as the loop sees them: calls to a group of ranks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from whet.cluster import Cluster, Group, Placement
+from whet.config import Config
+from whet.errors import UserError
+from whet.learn.learner import Learner, MakeLoss
+from whet.learn.reference import Reference
+from whet.learn.updates import Progress
+from whet.rollout.engine import Engine, SamplingParams
+from whet.run.objective import Objective
+from whet.run.rank import RankPlan
+from whet.types import Prompt, Sample
+
+
+def open_group(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Group:
+    """The ranks of a run, one for each device; they end with the stack, and so does Ray where it was started here."""
+    placement = Placement.of(plan.config.trainer)
+    cluster = stack.enter_context(Cluster(placement, folder))
+    group = cluster.open(plan)
+    say(f"{group.size} ranks on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
+    return group
+
+
+def spread_over(group: Group, uses_reference: bool) -> tuple[Engine, Learner, Reference | None]:
+    """What the loop calls in place of the objects themselves, which every rank has; they answer the same calls."""
+    reference = cast(Reference, SpreadReference(group)) if uses_reference else None
+    return SpreadEngine(group), cast(Learner, SpreadLearner(group)), reference
+
+
+class SpreadLearner:
+    """The policy's learner on all ranks of a group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def log_probs(self, samples: Sequence[Sample]) -> Tensor:
+        """Log-probs (B, T) of the current weights."""
+        return cast(Tensor, self._group.call("log_probs", list(samples))[0])
+
+    def full_kl(self, samples: Sequence[Sample], reference: object) -> Tensor:
+        """Exact KL (B, T) from the reference that every rank has."""
+        return cast(Tensor, self._group.call("full_kl", list(samples))[0])
+
+    def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
+        """Σ_v π(v)² (B, T) of the current weights."""
+        return cast(Tensor, self._group.call("sum_pi_squared", list(samples))[0])
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        make_loss: MakeLoss,
+        step: int,
+        mini_batch: int,
+        progress: Progress | None = None,
+        version: int | None = None,
+    ) -> dict[str, float]:
+        """Train on all samples; each rank computes its share of them."""
+        objective = replace(cast(Objective, make_loss), reference=None)
+        metrics, found = self._group.call("update", objective, step, mini_batch, version)[0]
+        objective.experience.correction_metrics[:] = found
+        if progress is not None:
+            progress(len(samples) * objective.config.worker.actor.ppo_epochs)
+        return cast(dict[str, float], metrics)
+
+    def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
+        """Write the policy and its optimizer."""
+        self._group.call("save", folder, model_only)
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Read back what `save` wrote."""
+        self._group.call("load_optimizer", folder)
+
+
+class SpreadReference:
+    """The frozen reference on all ranks of a group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def log_probs(self, samples: Sequence[Sample]) -> Tensor:
+        """Log-probs (B, T), 0 past the end of a response."""
+        return cast(Tensor, self._group.call("reference_log_probs", list(samples))[0])
+
+
+class SpreadEngine:
+    """Every rank samples for its share of the prompts."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.version = 0
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Sample]:
+        """n samples for each prompt, in the order of the prompts."""
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        size = self._group.size
+        shares = [(list(prompts[rank::size]), params, list(ids[rank::size])) for rank in range(size)]
+        drawn = self._group.scatter("generate", shares)
+        samples: list[Sample] = []
+        for i, prompt in enumerate(prompts):
+            first = i // size * params.n
+            for sample in drawn[i % size][first : first + params.n]:
+                sample.prompt = prompt  # not a copy of it: samples of a prompt are known by sharing it
+                samples.append(sample)
+        if progress is not None:
+            progress(len(samples))
+        return samples
+
+    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """n samples of one prompt."""
+        return await asyncio.to_thread(self.generate, [prompt], params, [sample_id])
+
+    def load(self, weights: Callable[[], Iterator[tuple[str, Tensor]]], version: int) -> None:
+        """The ranks have the weights already; now they are this version."""
+        self._group.call("publish", version)
+        self.version = version
+
+    def release(self) -> None:
+        """Every rank does so after each rollout."""
+
+    def close(self) -> None:
+        """The group ends with the run."""
+
+
+def is_spread(config: Config) -> bool:
+    """Whether a run asks for more than one device."""
+    return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
+
+
+def check_spread(config: Config, needs_critic: bool) -> None:
+    """What runs on one device only, so far: said before anything starts."""
+    asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
+    if config.worker.rollout.name != "native":
+        raise UserError(
+            f"{asked}: several devices sample with the native engine only, so far; set worker.rollout.name=native"
+        )
+    if config.worker.rollout.exact:
+        raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")
+    if needs_critic:
+        raise UserError(
+            f"{asked}: algorithm.adv_estimator={config.algorithm.adv_estimator} needs a critic, which trains on one "
+            "device only, so far; choose an estimator without one, such as grpo"
+        )
