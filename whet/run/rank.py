@@ -137,7 +137,7 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -
     def empty() -> PreTrainedModel:
         model = empty_model(plan.path, placement.dtype, chosen.trust_remote_code, chosen.override_config)
         if chosen.lora.rank:
-            add_adapters(model, chosen.lora, chosen.model_path or "", config.data.seed)
+            add_adapters(model, chosen.lora, parts.local_name(config, chosen.model_path or ""), config.data.seed)
         return model
 
     return load_sharded(
