@@ -169,7 +169,6 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.critic.offload.offload_params=true", "false"),
         ("worker.critic.model.tokenizer_path=folder", "null"),
         ("worker.hybrid_engine=false", "true"),
-        ("worker.rollout.tensor_parallel_size=2", "1"),
         ("trainer.ray_timeline=ray.json", "null"),
     ],
 )

@@ -16,9 +16,18 @@ def vllm_problems(config: Config) -> Iterator[str]:
             yield f"worker.rollout.python={rollout.python} is for vllm, but {name}; leave it out"
         if rollout.mode != "process":
             yield f"{mode} is for vllm, but {name}; leave it out"
+        if rollout.tensor_parallel_size > 1:
+            size = f"worker.rollout.tensor_parallel_size={rollout.tensor_parallel_size}"
+            yield f"{size}: {name} is not split over devices by this key; set it to 1, or the engine to vllm"
         return
     if rollout.exact:
         yield f"worker.rollout.exact=true: {name} computes in its own way; set it to false, or the engine to native"
+    filters = rollout.top_p < 1 or rollout.top_k > 0 or rollout.min_p > 0
+    if filters and (config.algorithm.rollout_correction.active or config.worker.actor.recompute_old_log_probs is False):
+        yield (
+            f"{name}: with top_p, top_k, min_p vLLM has log-probs among the tokens that are left, not the policy's; "
+            "leave those out, or rollout_correction and worker.actor.recompute_old_log_probs=false"
+        )
     if rollout.server_address is not None and rollout.mode != "server":
         yield f"worker.rollout.server_address={rollout.server_address}: set worker.rollout.mode=server, or leave it out"
     if rollout.python is not None and (rollout.mode == "inline" or rollout.server_address is not None):

@@ -41,7 +41,6 @@ NOT_YET = (
     Refusal("worker.critic.fsdp.fsdp_size", "sharding the critic over devices"),
     Refusal("worker.critic.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
     Refusal("worker.*.offload.*", "offloading to host memory"),
-    Refusal("worker.rollout.tensor_parallel_size", "tensor parallelism"),
 )
 
 

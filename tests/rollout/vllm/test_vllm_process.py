@@ -95,6 +95,26 @@ def test_a_model_that_vllm_cannot_run_is_reported_in_its_words(
     assert members(pid) == []
 
 
+def test_a_model_split_over_two_workers_is_the_same_and_both_end(
+    settings: Settings, model_of: Callable[..., Tiny]
+) -> None:
+    models = [model_of("tied llama", seed) for seed in (0, 1)]
+    split = replace(settings, tensor_parallel_size=2)
+    engine = VLLMEngine(split, models[0].model().config, models[0].tokenizer, frozenset({1}))
+    try:
+        greedy = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+        for version, tiny in enumerate(models):
+            engine.load(lambda tiny=tiny: folder_weights(tiny.model()), version)
+            assert engine.generate([PROMPT], greedy)[0].ids == tiny.engine().generate([PROMPT], greedy)[0].ids
+        assert len(members(engine.process.pid)) >= 3
+        os.kill(engine.process.pid, signal.SIGKILL)
+        with pytest.raises(UserError, match="was killed by SIGKILL"):
+            engine.generate([PROMPT], greedy)
+    finally:
+        engine.close()
+    assert members(engine.process.pid) == []
+
+
 DYING_TRAINER = """
 import os, signal, sys
 from whet.model.load import load_model, load_tokenizer

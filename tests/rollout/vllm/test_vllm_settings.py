@@ -12,6 +12,7 @@ from transformers import LlamaConfig
 from whet.config import check_config, load_config
 from whet.errors import UserError
 from whet.rollout.vllm import Settings
+from whet.run.vllm import check_vllm
 
 NAMED = ("worker.actor.model.model_path=m", "worker.reward.reward_function=r.py:f", "data.train_files=t.jsonl")
 PLAIN = (*NAMED, "worker.rollout.n=4", "trainer.val_freq=-1")
@@ -49,9 +50,14 @@ def test_arguments_fit_together() -> None:
     ("arguments", "words"),
     [
         (("worker.rollout.python=p",), "worker.rollout.python=p is for vllm, but worker.rollout.name=native"),
+        (("worker.rollout.tensor_parallel_size=2",), "set it to 1, or the engine to vllm"),
         (("worker.rollout.mode=inline",), "worker.rollout.mode=inline is for vllm"),
         (("worker.rollout.name=vllm", "worker.rollout.exact=true"), "worker.rollout.exact=true"),
         (("worker.rollout.name=vllm", "worker.rollout.server_address=http://a:1"), "set worker.rollout.mode=server"),
+        (
+            ("worker.rollout.name=vllm", "worker.rollout.top_p=0.9", "algorithm.rollout_correction=decoupled_token_is"),
+            "log-probs among the tokens that are left",
+        ),
         (("worker.rollout.name=vllm", "worker.rollout.mode=inline", "worker.rollout.python=p"), "in this interpreter"),
     ],
 )
@@ -59,3 +65,11 @@ def test_keys_that_do_not_go_together_are_refused(arguments: tuple[str, ...], wo
     check_config(load_config([*PLAIN, "worker.rollout.name=vllm"]))
     with pytest.raises(UserError, match=words):
         check_config(load_config([*PLAIN, *arguments]))
+
+
+def test_heads_must_be_divided() -> None:
+    config = load_config([*PLAIN, "worker.rollout.name=vllm", "worker.rollout.tensor_parallel_size=4"])
+    with pytest.raises(
+        UserError, match=r"tensor_parallel_size=4: the model has 6 attention heads.*set one of 1, 2, 3, 6"
+    ):
+        check_vllm(config, LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=6))
