@@ -196,7 +196,8 @@ def _connect(placement: Placement) -> bool:
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UserError(
                     f"the Ray cluster at {address} does not take this run: {error} "
-                    "(RAY_ADDRESS names another one; RAY_ADDRESS=local starts one for the run)"
+                    "(one with a token wants RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here too; RAY_ADDRESS names "
+                    "another one, RAY_ADDRESS=local starts one for the run)"
                 ) from None
             return False
         cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
