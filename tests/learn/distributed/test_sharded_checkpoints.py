@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.distributed.gloo import run_ranks
-from learn.distributed.programs import (
-    Case,
+from learn.distributed.checkpoint_programs import (
     copy,
     for_engines,
     no_such_weights,
@@ -18,6 +16,8 @@ from learn.distributed.programs import (
     save,
     save_critic,
 )
+from learn.distributed.gloo import run_ranks
+from learn.distributed.programs import Case
 from learn.samples import tiny_llama
 from safetensors.torch import load_file
 
