@@ -19,9 +19,10 @@ def machines() -> Iterator[str]:
     from ray.cluster_utils import Cluster as Machines
 
     with nothing_left():
-        machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        machines.add_node(num_cpus=2)
-        machines.wait_for_nodes()
+        with ray_cluster.starting():
+            machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+            machines.add_node(num_cpus=2)
+            machines.wait_for_nodes()
         yield machines.address
         machines.shutdown()
 

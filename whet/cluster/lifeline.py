@@ -85,16 +85,16 @@ class Watch:
 
     def dead(self) -> list[int]:
         """Ranks whose connection ended."""
-        return sorted(rank for rank, life in self.lives.items() if life.closed)
+        return sorted(rank for rank, life in list(self.lives.items()) if life.closed)
 
     def silent(self, seconds: float) -> list[int]:
         """Ranks that have not been heard of for so long: stopped, or their machine is gone."""
-        return sorted(rank for rank, life in self.lives.items() if life.silence > seconds)
+        return sorted(rank for rank, life in list(self.lives.items()) if life.silence > seconds)
 
     def stuck(self, call: int, unfinished: Collection[int], seconds: float) -> list[int]:
         """Ranks that do nothing in a call. Those that wait for others are named only when nobody else is to blame."""
         idle = {
-            rank: life for rank, life in self.lives.items()
+            rank: life for rank, life in list(self.lives.items())
             if rank in unfinished and life.call == call and life.idle > seconds
         }  # fmt: skip
         culprits = sorted(rank for rank, life in idle.items() if not life.waiting)

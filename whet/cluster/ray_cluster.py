@@ -37,12 +37,12 @@ class Cluster:
 
     def __init__(self, placement: Placement, folder: Path | None = None) -> None:
         self.placement = placement
-        self._own_folder = folder is None
-        self._folder = str(folder or tempfile.mkdtemp(prefix="whet_ranks_"))
         self._groups: list[RayGroup] = []
         self._reserved: Any = None
         self._closed = False
         self._started = _connect(placement)
+        self._own_folder = folder is None
+        self._folder = str(folder or tempfile.mkdtemp(prefix="whet_ranks_"))
         try:
             self._reserve()
         except BaseException:
@@ -201,11 +201,16 @@ def _connect(placement: Placement) -> bool:
                 ) from None
             return False
         cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
-        with FileLock(Path(tempfile.gettempdir()) / f"whet_ray_{os.getuid()}.lock"):  # two that start choose one port
+        with starting():
             ray.init(
                 address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet
             )
     return True
+
+
+def starting() -> FileLock:
+    """Held while a cluster starts: two that start at once may choose one port, and the second joins the first."""
+    return FileLock(Path(tempfile.gettempdir()) / f"whet_ray_{os.getuid()}.lock")
 
 
 @contextlib.contextmanager
