@@ -118,17 +118,20 @@ def test_a_model_split_over_two_workers_is_the_same_and_both_end(
 DYING_TRAINER = """
 import os, signal, sys
 from whet.model.load import load_model, load_tokenizer
-from whet.rollout.vllm import Settings, VLLMEngine
-path, python = sys.argv[1:]
-settings = Settings(python=python, max_model_len=160, enforce_eager=True)
-engine = VLLMEngine(settings, load_model(path).config, load_tokenizer(path), frozenset({1}))
+from whet.rollout.vllm import Settings, open_vllm
+path, python, mode = sys.argv[1:]
+settings = Settings(python=python, mode=mode, max_model_len=160, enforce_eager=True)
+engine = open_vllm(settings, load_model(path).config, load_tokenizer(path), frozenset({1}))
 print(engine.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_trainer_that_is_killed_takes_vllm_with_it(settings: Settings, model_of: Callable[..., Tiny]) -> None:
-    command = [sys.executable, "-c", DYING_TRAINER, model_of("qwen3").path, settings.interpreter]
+@pytest.mark.parametrize("mode", ["process", "server"])
+def test_a_trainer_that_is_killed_takes_vllm_with_it(
+    settings: Settings, model_of: Callable[..., Tiny], mode: str
+) -> None:
+    command = [sys.executable, "-c", DYING_TRAINER, model_of("qwen3").path, settings.interpreter, mode]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     assert ended.returncode == -signal.SIGKILL
     group = int(ended.stdout.split()[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -26,12 +27,13 @@ class Channel:
     def __init__(self, connection: socket.socket, arguments: dict[str, Any], obituary: Callable[[str], str]) -> None:
         """`obituary` words the end of the other side, given what it said itself."""
         self._connection, self._obituary = connection, obituary
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of who waits for what
+        self._sending = threading.Lock()
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._gone: str | None = None
         started = self._expect("start")
-        send(connection, {"arguments": arguments})
         threading.Thread(target=self._read, name="whet-vllm", daemon=True).start()
+        self._send({"arguments": arguments})
         started.result()
 
     @property
@@ -50,8 +52,7 @@ class Channel:
         with self._lock:
             for key in keys:
                 self._waiting.pop(key, None)
-        with contextlib.suppress(UserError):
-            self._send({"do": "abort", "ids": keys})
+        self._send({"do": "abort", "ids": keys})
 
     def load(self, sender: WeightSender) -> list[dict[str, str]]:
         """Have every worker take the weights on offer; what each says it received."""
@@ -64,8 +65,7 @@ class Channel:
     def close(self) -> None:
         """Say goodbye; the other side ends."""
         self._obituary = lambda _: "it was closed"
-        with contextlib.suppress(OSError):
-            send(self._connection, {"do": "close"})
+        self._send({"do": "close"})
 
     def _ask(self, what: str, more: dict[str, Any]) -> dict[str, Any]:
         future = self._expect(what)
@@ -83,7 +83,7 @@ class Channel:
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
-            with self._lock:
+            with self._sending:
                 send(self._connection, message)
         except OSError:  # the reading thread is about to say why, to everyone
             return
@@ -100,7 +100,7 @@ class Channel:
                     future = self._waiting.pop(message.get("id") or message["did"], None)
                 if future is not None:
                     future.set_result(message)
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError):
             self._die(self._obituary(said))
         finally:
             self._connection.close()
@@ -118,8 +118,7 @@ class ProcessChannel(Channel):
 
     def __init__(self, settings: Settings, arguments: dict[str, Any], log: Path | None = None) -> None:
         ours, theirs = socket.socketpair()
-        self._log = log or Path(tempfile.mkstemp(prefix="whet-vllm-", suffix=".log")[1])
-        self._keep_log = log is not None
+        self._log, self._keep_log = log or _temporary_log(), log is not None
         with theirs, open(self._log, "ab") as sink:
             self.process = subprocess.Popen(
                 [settings.interpreter, str(CHILD / "whet_vllm_child.py"), str(theirs.fileno())],
@@ -133,14 +132,17 @@ class ProcessChannel(Channel):
         try:
             super().__init__(ours, arguments, self._ended)
         except BaseException:
-            self.close()
+            self._end(grace=0.0)  # one that is still starting does not listen
             raise
 
     def close(self) -> None:
         """End the child and everything it started; the log of one that died stays."""
+        self._end(grace=10.0)
+
+    def _end(self, grace: float) -> None:
         died = self._gone is not None
         super().close()
-        end_group(self.process)
+        end_group(self.process, grace)
         if not self._keep_log and not died:
             self._log.unlink(missing_ok=True)
 
@@ -153,12 +155,16 @@ class ProcessChannel(Channel):
         return f"{what}. Its last words, from {self._log}:\n{last_words(self._log)}"
 
 
+def _temporary_log() -> Path:
+    descriptor, path = tempfile.mkstemp(prefix="whet-vllm-", suffix=".log")
+    os.close(descriptor)
+    return Path(path)
+
+
 class InlineChannel(Channel):
     """vLLM in a thread of this process."""
 
     def __init__(self, settings: Settings, arguments: dict[str, Any]) -> None:
-        import os
-
         os.environ.update({k: v for k, v in settings.environment().items() if k.startswith("VLLM_")})
         if str(CHILD) not in sys.path:
             sys.path.append(str(CHILD))  # vLLM imports the worker extension by its name

@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
-_GRACE_SECONDS = 10.0
 _LINES = 15
+_VANISH_SECONDS = 5.0  # for the system to clear away what was killed
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
@@ -31,10 +32,14 @@ def last_words(log: Path) -> str:
     return "(nothing)"
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Wait a moment for a process that was told to end, then end it and everything in its group."""
+def end_group(process: subprocess.Popen[bytes], grace: float = 10.0) -> None:
+    """Wait `grace` seconds for a process that was told to end, then end it and everything in its group."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_GRACE_SECONDS)
+        process.wait(timeout=grace)
+    last = time.monotonic() + _VANISH_SECONDS
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # the group outlives its leader while a worker is left
+        while time.monotonic() < last:  # the group outlives its leader while a worker is left
+            os.killpg(process.pid, signal.SIGKILL)
+            process.poll()
+            time.sleep(0.02)
     process.wait()

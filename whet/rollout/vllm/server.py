@@ -6,6 +6,7 @@ Samples go through /v1/completions. Weights go straight from the trainer to vLLM
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import subprocess
@@ -113,15 +114,18 @@ class OwnServerEngine(VLLMServerEngine):
         more = {"VLLM_API_KEY": token, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
         where = ["--host", "127.0.0.1", "--port", str(port)]
         flags = _flags(settings.arguments(folder / "model", config))
+        lifeline, self._lifeline = os.pipe()  # its closing, also by our death, ends the server
         with open(self._log, "ab") as sink:
             self.process = subprocess.Popen(
-                [settings.interpreter, "-m", "vllm.entrypoints.openai.api_server", *where, *flags],
+                [settings.interpreter, str(CHILD / "whet_vllm_server.py"), str(lifeline), *where, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
+                pass_fds=(lifeline,),
                 env=settings.environment() | more,
                 start_new_session=True,
             )
+        os.close(lifeline)
         client = Client(f"http://127.0.0.1:{port}", token)
         super().__init__(client, tokenizer, end_ids, settings.max_num_seqs)
         try:
@@ -151,6 +155,7 @@ class OwnServerEngine(VLLMServerEngine):
         super().close()
         self.process.terminate()
         end_group(self.process)
+        os.close(self._lifeline)
         self._folder.cleanup()
 
     def _wait_until_up(self, port: int) -> None:

@@ -110,10 +110,10 @@ def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
     """
     try:
         first, _ = receive(connection)
-        host = Host(first["arguments"], lambda message: send(connection, message))
-        send(connection, {"did": "start"})
         inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=_read_into, args=(connection, inbox, on_hangup), daemon=True).start()
+        host = Host(first["arguments"], lambda message: send(connection, message))
+        send(connection, {"did": "start"})
         _loop(host, inbox)
         host.close()
         return True
