@@ -53,7 +53,11 @@ def test_what_several_devices_cannot_do_is_said_first(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [(), ("algorithm.use_kl_loss=true", "algorithm.kl_coef=0.01")], ids=["", "kl"])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("algorithm.disable_kl=false", "algorithm.use_kl_loss=true", "algorithm.kl_coef=0.01")],
+    ids=["", "kl"],
+)
 def test_two_ranks_train_as_one_process_does(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     pytest.importorskip("ray")
     alone = _run(tmp_path / "alone", 1, 4, *arguments)
