@@ -19,6 +19,7 @@ from whet.model.load import end_ids, load_tokenizer
 from whet.rollout.engine import SamplingParams
 from whet.run import parts
 from whet.run.device import choose_placement
+from whet.run.engines import open_engine
 from whet.run.tracking import read_metrics
 from whet.types import Prompt, Sample
 
@@ -28,7 +29,7 @@ def rollout(spec: Spec) -> dict[str, Any]:
     config = _config(spec)
     model = parts.load_weights(spec.model, config, choose_placement(config))
     tokenizer = load_tokenizer(spec.model)
-    engine = parts.open_engine(config, model, tokenizer, end_ids(spec.model, tokenizer))
+    engine = open_engine(config, model, tokenizer, end_ids(spec.model, tokenizer))
     prompts = [Prompt(str(i), row["ids"], "") for i, row in enumerate(read_chats(spec.workload, spec.prompts))]
     ready = time.time() - spec.started
 

@@ -26,16 +26,12 @@ from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
 from whet.reward.scorer import RewardScorer
-from whet.rollout.engine import KEPT_CACHE, Engine
-from whet.rollout.hf import HFEngine
-from whet.rollout.native import NativeEngine
+from whet.rollout.engine import KEPT_CACHE
 from whet.run.console import Console
 from whet.run.device import Placement, choose_placement
 from whet.run.experience import needs_reference
 from whet.run.manifest import Checkpoint
-from whet.run.servers import is_server, open_server
 from whet.run.stages import Stages
-from whet.run.vllm import open_vllm_engine
 from whet.types import Prompt
 
 if TYPE_CHECKING:
@@ -262,39 +258,6 @@ def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
         held += model_bytes(actor, choose_placement(config).dtype, trained=False)
     return held
-
-
-def default_slots(device: torch.device) -> int:
-    """Samples decoded at once where `max_num_seqs` does not say."""
-    return 512 if device.type == "cuda" else 64
-
-
-def open_engine(
-    config: Config,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: frozenset[int],
-    log: Path | None = None,
-) -> Engine:
-    """The engine that `worker.rollout.name` names; `log` is for what its processes print."""
-    rollout = config.worker.rollout
-    if rollout.name == "vllm":
-        return open_vllm_engine(config, model, tokenizer, ends, log)
-    if is_server(config):
-        return open_server(config, model, tokenizer, ends)
-    slots = rollout.max_num_seqs or default_slots(model.device)
-    if rollout.name == "hf":
-        return HFEngine(model, tokenizer, ends, slots)
-    return NativeEngine(
-        model,
-        tokenizer,
-        ends,
-        slots,
-        rollout.max_num_batched_tokens,
-        max_model_len=rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length,
-        memory_share=rollout.gpu_memory_utilization,
-        eager=rollout.enforce_eager,
-    )
 
 
 def recompute_old_log_probs(config: Config) -> bool:

@@ -26,6 +26,7 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.native import NativeEngine
 from whet.run import parts, policy
 from whet.run.device import Placement, choose_placement
+from whet.run.engines import default_slots
 from whet.run.extensions import load_extensions
 from whet.run.manifest import Checkpoint
 from whet.run.objective import Objective
@@ -69,7 +70,7 @@ class RankWorker:
             tokens = parts.budget(config, "actor", frozen).tokens_experience
             self._reference = Reference(frozen, config.worker.actor, config.worker.rollout.temperature, tokens)
         rollout = config.worker.rollout
-        slots = rollout.max_num_seqs or parts.default_slots(device)
+        slots = rollout.max_num_seqs or default_slots(device)
         # Gathered parameters lie elsewhere in every rollout, so that no captured graph could point to them.
         self._engine = NativeEngine(
             model, self._tokenizer, plan.ends, slots, rollout.max_num_batched_tokens, eager=True

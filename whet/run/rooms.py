@@ -29,6 +29,7 @@ from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.control import Control
 from whet.run.device import choose_placement, choose_threads, keep_freed_memory
+from whet.run.engines import open_engine
 from whet.run.experience import needs_reference
 from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
@@ -175,7 +176,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         model = policy.load_policy(config, path, checkpoint, placement, console.note)
         if config.worker.rollout.exact:
             make_exact(model)
-        engine = parts.open_engine(config, model, tokenizer, ends, folder.path / "rollout.log")
+        engine = open_engine(config, model, tokenizer, ends, folder.path / "rollout.log")
         stack.callback(engine.close)
         learner = parts.open_learner(config, model, total_steps)
         critic = parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None
