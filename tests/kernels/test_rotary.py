@@ -100,11 +100,13 @@ def test_pages_hold_what_rotate_gives(heads: int, kv_heads: int, D: int, normed:
     slots = torch.tensor([9, 2, -1, 6], device=DEVICE)
     q = rotate_to_pages(qkv, cos, sin, heads, kv_heads, *norms, EPS, 0.0, keys, values, slots)
     expected_q, expected_k, expected_v = rotate(qkv.clone(), cos, sin, heads, kv_heads, *norms, EPS, 0.0)
-    assert torch.equal(q, expected_q)
+    # Without a norm the two kernels are the same arithmetic; compiled, they add up a norm in orders of their own.
+    tolerance = 1e-6 if normed and DEVICE == "cuda" else 0.0
+    torch.testing.assert_close(q, expected_q, rtol=tolerance, atol=tolerance)
     for cache, expected in ((keys, expected_k), (values, expected_v)):
         rows = cache.transpose(1, 2).reshape(12, kv_heads, D)
         for token, slot in ((0, 9), (1, 2), (3, 6)):
-            assert torch.equal(rows[slot], expected[token])
+            torch.testing.assert_close(rows[slot], expected[token], rtol=tolerance, atol=tolerance)
         assert (rows == -7.0).sum() == 9 * kv_heads * D
 
 

@@ -201,7 +201,9 @@ def test_pages_hold_the_keys_and_values(name: str) -> None:
         )
         expected = _fused_input(layer, delta, residual)
     rows = [cache.transpose(1, 2).reshape(16, KV, D)[slots] for cache in (keys, values)]
-    assert all(torch.equal(a, b) for a, b in zip((q, *rows, total), expected))
+    tolerance = 1e-5 if name == "qwen3" and DEVICE == "cuda" else 0.0  # norms of heads, as in test_rotary.py
+    for ours, theirs in zip((q, *rows, total), expected):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
