@@ -28,7 +28,7 @@ from whet.run import parts, policy
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.control import Control
-from whet.run.device import choose_placement, choose_threads, keep_freed_memory
+from whet.run.device import Placement, choose_placement, choose_threads, keep_freed_memory
 from whet.run.engines import open_engine
 from whet.run.experience import needs_reference
 from whet.run.extensions import load_extensions
@@ -166,21 +166,11 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
 
     choose_threads(placement, count_parameters(path))
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
-    group: Group | None = None
-    critic: Critic | None = None
+    plan = RankPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference)
     if is_spread(config):
-        plan = RankPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference)
-        group = open_group(plan, folder.path / "ranks", console.note, stack)
-        engine, learner, reference = spread_over(group, uses_reference)
+        models = _spread_models(plan, folder, console, stack)
     else:
-        model = policy.load_policy(config, path, checkpoint, placement, console.note)
-        if config.worker.rollout.exact:
-            make_exact(model)
-        engine = open_engine(config, model, tokenizer, ends, folder.path / "rollout.log")
-        stack.callback(engine.close)
-        learner = parts.open_learner(config, model, total_steps)
-        critic = parts.open_critic(config, critic_path, checkpoint, total_steps) if critic_path else None
-        reference = policy.open_reference(config, path, placement, model) if uses_reference else None
+        models = _open_models(plan, placement, tokenizer, critic_path, folder, console, stack)
     return Rooms(
         config=config,
         console=console,
@@ -193,15 +183,57 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         loader=loader,
         val_loader=val_loader,
         scorer=scorer,
-        engine=engine,
-        learner=learner,
-        critic=critic,
-        reference=reference,
+        engine=models.engine,
+        learner=models.learner,
+        critic=models.critic,
+        reference=models.reference,
         control=Control(config),
         stages=stages,
         total_steps=total_steps,
-        group=group,
+        group=models.group,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """What holds weights, in this process or on the ranks of a group."""
+
+    engine: Engine
+    learner: Learner
+    critic: Critic | None
+    reference: Reference | None
+    group: Group | None = None
+
+
+def _open_models(
+    plan: RankPlan,
+    placement: Placement,
+    tokenizer: PreTrainedTokenizerBase,
+    critic_path: str | None,
+    folder: RunFolder,
+    console: Console,
+    stack: ExitStack,
+) -> _Models:
+    """On the one device that this process has."""
+    config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
+    model = policy.load_policy(config, path, checkpoint, placement, console.note)
+    if config.worker.rollout.exact:
+        make_exact(model)
+    engine = open_engine(config, model, tokenizer, plan.ends, folder.path / "rollout.log")
+    stack.callback(engine.close)
+    return _Models(
+        engine,
+        parts.open_learner(config, model, steps),
+        parts.open_critic(config, critic_path, checkpoint, steps) if critic_path else None,
+        policy.open_reference(config, path, placement, model) if plan.uses_reference else None,
+    )
+
+
+def _spread_models(plan: RankPlan, folder: RunFolder, console: Console, stack: ExitStack) -> _Models:
+    """On the ranks of a group, one for each device."""
+    group = open_group(plan, folder.path / "ranks", console.note, stack)
+    engine, learner, reference = spread_over(group, plan.uses_reference)
+    return _Models(engine, learner, None, reference, group)
 
 
 def _open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:
