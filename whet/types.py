@@ -14,10 +14,11 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(slots=True)
 class Media:
-    """Images and videos of one prompt, as the data room decoded them."""
+    """Images and videos of one prompt, decoded and resized once, and what the model's processor made of them."""
 
-    images: list[Any] = field(default_factory=list)
-    videos: list[Any] = field(default_factory=list)
+    images: list[Any] = field(default_factory=list)  # PIL images in RGB, resized to what the model sees
+    videos: list[list[Any]] = field(default_factory=list)  # the RGB frames of every video, resized alike
+    inputs: dict[str, Any] = field(default_factory=dict)  # the processor's CPU tensors for this prompt alone
 
 
 @dataclass(slots=True)
