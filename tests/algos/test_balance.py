@@ -1,4 +1,4 @@
-"""Partitions, the bootstrap of validation scores, and VPPO's shaping."""
+"""Partitions, and the bootstrap of validation scores."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.algos.balance import partitions, workload
 from whet.algos.bootstrap import bootstrap_metrics, sizes
-from whet.algos.shaping import response_weights, shape, token_dependency, top_tokens
 from whet.errors import UserError
 
 
@@ -81,35 +79,3 @@ def test_bootstrap_leaves_other_random_numbers_alone_and_single_samples_have_onl
     bootstrap_metrics("aabb", [1.0, 0.0, 1.0, 1.0])
     assert np.random.rand() == expected
     assert [sizes(n) for n in (1, 2, 3, 4, 6, 8)] == [[], [2], [2, 3], [2, 4], [2, 4, 6], [2, 4, 8]]
-
-
-def test_shaping_does_not_depend_on_the_order_of_rows():
-    generator = torch.Generator().manual_seed(0)
-    old, masked = -torch.rand(2, 5, 7, generator=generator) * 3
-    mask = (torch.arange(7) < torch.tensor([[7], [3], [1], [5], [0]])).float()
-    ours = shape(masked, old, mask, 0.4, 0.9)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    other = shape(masked[order], old[order], mask[order], 0.4, 0.9)
-    assert torch.equal(other.mask_BT, ours.mask_BT[order])
-    torch.testing.assert_close(other.weights_B, ours.weights_B[order])
-    assert ours.counts == [3, 2, 1, 2, 0]
-    assert ours.mask_BT.sum(dim=1).tolist() == ours.counts
-    assert float(ours.weights_B.mean()) == pytest.approx(1.0)
-    assert float(ours.weights_B.min()) == pytest.approx(0.9)
-
-
-def test_shaping_where_nothing_depends_on_the_image():
-    same = torch.full((2, 3), -1.0)
-    ours = shape(same, same, torch.ones(2, 3), 0.4, 0.9)
-    assert not ours.dependency_BT.any()
-    assert torch.equal(ours.weights_B, torch.ones(2))
-    assert torch.equal(ours.mask_BT, torch.tensor([[1.0, 1.0, 0.0]] * 2))  # of equal tokens, the first
-    assert torch.equal(response_weights(torch.tensor([0.3]), 0.8)[0], torch.ones(1))
-    assert float(token_dependency(torch.tensor(50.0), torch.tensor(0.0))) == 10.0
-
-
-def test_the_largest_values_of_each_row_are_chosen():
-    values = torch.tensor([[0.1, 5.0, 0.3, 9.0], [2.0, 1.0, 3.0, 0.0]])
-    chosen, counts = top_tokens(values, torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]]), 0.5)
-    assert chosen.tolist() == [[0, 1, 1, 0], [1, 0, 1, 0]]
-    assert counts == [2, 2]

@@ -34,6 +34,14 @@ class Quirks:
     always_sequence_mean: bool = False  # verl: SAPO and GMPO average over responses whatever loss_avg_mode says
     dppo_ratio_max_is_dual_clip: bool = False  # verl: DPPO's ratios count at most clip_ratio_c
     kl_cov_reports_distance: bool = False  # verl: ppo_kl of KL-Cov is the mean of |log π/π_old|
+    # Visual dependency
+    masks_every_sample: bool = False  # vppo: each sample masks its images anew; the samples of a prompt share nothing
+    videos_are_not_masked: bool = False  # vppo: only images are
+    counts_in_single_precision: bool = False  # vppo: ⌈share · length⌉ is now and then one more than it should be
+    text_depends_on_images: bool = False  # vppo: responses to text alone lose tokens, and count as not dependent
+    weights_by_micro_batch: bool = False  # vppo: shaping's mean weight is 1 in each micro-batch, not the mini-batch
+    shaping_needs_selection: bool = False  # vppo: without use_vppo_on_perception, use_advantage_shaping does nothing
+    penalty_by_tokens: bool = False  # vppo: the entropy penalty is a mean over tokens whatever loss_avg_mode says
     # Controllers
     entropy_bonus_lags: bool = False  # or1: the adaptive bonus is switched by the entropy of the step before
     # Rollout correction
@@ -70,6 +78,13 @@ _OF = {
         whitened_outside_mask=True,
         passk_keeps_other_scores=True,
         gspo_dual_clip=True,
+        masks_every_sample=True,
+        videos_are_not_masked=True,
+        counts_in_single_precision=True,
+        text_depends_on_images=True,
+        weights_by_micro_batch=True,
+        shaping_needs_selection=True,
+        penalty_by_tokens=True,
     ),
     "or1": Quirks(
         means_in_single_precision=True,

@@ -15,7 +15,13 @@ from whet.algos.parity.entry import Compute, Entry
 from whet.algos.parity.inputs import Inputs, advantage_of, aggregator, loss_of
 from whet.algos.parity.verl import NUMBER
 from whet.algos.registry import LossInputs, Signals
-from whet.algos.shaping import shape
+from whet.algos.shaping import (
+    relative_dependency,
+    response_dependency,
+    response_weights,
+    token_dependency,
+    top_tokens,
+)
 from whet.algos.value_loss import value_loss
 from whet.config.actor import LOSS_TYPES, ActorConfig
 from whet.config.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
@@ -120,15 +126,18 @@ def _kl_controller(inputs: Inputs, recorded: list[list[float]]) -> Any:
 
 
 def _shaping(inputs: Inputs, recorded: dict[str, Any]) -> Any:
-    aug_BT = Inputs(recorded)["aug"]
-    found = shape(aug_BT, inputs["old"], inputs["mask"], recorded["top_p"], recorded["beta_min"])
+    mask_BT = inputs["mask"]
+    dependency_BT = token_dependency(Inputs(recorded)["aug"], inputs["old"])
+    chosen = top_tokens(dependency_BT, mask_BT, recorded["top_p"], single_precision=True)
+    dependency_B, counted_B = response_dependency(dependency_BT, mask_BT), mask_BT.any(dim=1)
+    weights = response_weights(relative_dependency(dependency_B, counted_B), counted_B, recorded["beta_min"])
     return {
-        "S_token": found.dependency_BT,
-        "k": found.counts,
-        "token_mask": found.mask_BT,
-        "S_traj": found.dependency_B,
-        "beta_max": found.most,
-        "weights": found.weights_B,
+        "S_token": dependency_BT,
+        "k": chosen.counts_B.tolist(),
+        "token_mask": chosen.mask_BT,
+        "S_traj": dependency_B,
+        "beta_max": weights.most,
+        "weights": weights.weights_B,
     }
 
 
