@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from whet.model.attention import Attention, packed_attention_for
+from whet.model.vision import RowMedia, Vision
 from whet.types import Prompt, Sample
 
 
@@ -23,12 +24,13 @@ class Packed:
     """A micro-batch as one row of N tokens, and where its M response tokens are predicted."""
 
     ids_N: Tensor
-    positions_N: Tensor
+    positions_N: Tensor  # (3, N) for a model whose images give tokens a time and a place
     attention: Attention
     rows_M: Tensor  # index in the row of the token that predicts each response token
     targets_M: Tensor  # the response tokens
     place_M: Tensor  # where each response token lies in the flattened (B, T) of the micro-batch
     shape: tuple[int, int]  # (B, T)
+    media: RowMedia | None = None  # images and videos of the row's prompts; None for a text model
 
     def unpack(self, values_M: Tensor) -> Tensor:
         """Values of response tokens as (B, T), 0 where there is no token."""
@@ -37,13 +39,14 @@ class Packed:
         return flat.scatter(0, self.place_M, values_M).view(B, T)
 
 
-def pack(samples: Sequence[Sample], share_prefix: bool, device: torch.device | str = "cpu") -> Packed:
-    """Lay out samples in one row; samples of the same prompt that follow each other share it.
+def pack(
+    samples: Sequence[Sample], share_prefix: bool, device: torch.device | str = "cpu", vision: Vision | None = None
+) -> Packed:
+    """Lay out samples in one row; samples of the same prompt that follow each other share it, and its images.
 
-    The last token of a response predicts nothing and is left out of the row.
+    The last token of a response predicts nothing and is left out of the row. `vision` is the model's, if it has eyes.
     """
     segments: list[tuple[int, int, int, int]] = []  # start, length, prefix_start, prefix_length
-    first_positions: list[int] = []
     laid: list[tuple[int, Prompt]] = []  # where each prompt lies in the row
     ends: list[int] = []  # the last prompt token before each response, which predicts its first
     starts: list[int] = []  # the first token of each response
@@ -57,11 +60,9 @@ def pack(samples: Sequence[Sample], share_prefix: bool, device: torch.device | s
             laid.append((n, prompt))
             start, shared = n, prompt
             segments.append((n, P if share_prefix else P + R - 1, 0, 0))
-            first_positions.append(0)
             n += P
         if share_prefix and R > 1:
             segments.append((n, R - 1, start, P))
-            first_positions.append(P)
         ends.append(start + P - 1)
         starts.append(n)
         n += R - 1
@@ -73,21 +74,38 @@ def pack(samples: Sequence[Sample], share_prefix: bool, device: torch.device | s
     inner_M = np.ones(len(targets_M), dtype=bool)
     inner_M[np.cumsum(responses) - 1] = False
     ids_N = np.empty(n, dtype=np.int64)
-    ids_N[_ranges([at for at, _ in laid], prompts)] = _flat((prompt.ids for _, prompt in laid), int(prompts.sum()))
-    ids_N[_ranges(starts, responses - 1)] = targets_M[inner_M]
+    in_prompts, in_responses = _ranges([at for at, _ in laid], prompts), _ranges(starts, responses - 1)
+    ids_N[in_prompts] = _flat((prompt.ids for _, prompt in laid), int(prompts.sum()))
+    ids_N[in_responses] = targets_M[inner_M]
+    behind = {id(prompt): len(prompt.ids) for _, prompt in laid}  # the position of each prompt's first response token
+    positions = np.empty((1 if vision is None else vision.axes, n), dtype=np.int64)
+    positions[:, in_prompts] = _ranges(np.zeros_like(prompts), prompts)
+    for at, prompt in laid:
+        if vision is not None and prompt.media is not None:
+            positions[:, at : at + len(prompt.ids)], behind[id(prompt)] = vision.positions(prompt)
+    positions[:, in_responses] = _ranges([behind[id(samples[b].prompt)] for b in written], responses - 1)
     rows_M = _ranges(np.array(starts) - 1, responses)
     rows_M[np.cumsum(responses) - responses] = ends
     table = np.array(segments, dtype=np.int64)
     tensors = to_device(
         device,
         ids_N,
-        _ranges(first_positions, table[:, 1]),
+        positions.ravel(),
         rows_M,
         targets_M,
         _ranges(np.array(written) * T, responses),
     )
-    ids, positions, rows, targets, place = tensors
-    return Packed(ids, positions, packed_attention_for(table, device), rows, targets, place, (len(samples), T))
+    ids, flat, rows, targets, place = tensors
+    return Packed(
+        ids_N=ids,
+        positions_N=flat if len(positions) == 1 else flat.view(positions.shape),
+        attention=packed_attention_for(table, device),
+        rows_M=rows,
+        targets_M=targets,
+        place_M=place,
+        shape=(len(samples), T),
+        media=None if vision is None else vision.row_media(laid, device),
+    )
 
 
 def to_device(device: torch.device | str, *arrays: np.ndarray) -> list[Tensor]:

@@ -17,6 +17,7 @@ from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
+from whet.model.vision import vision_of
 from whet.types import Sample
 
 
@@ -33,7 +34,7 @@ class Scored:
 
 def score(model: PreTrainedModel, samples: Sequence[Sample], temperature: float, share_prefix: bool) -> Scored:
     """Log-probs and entropies of one packed micro-batch."""
-    packed = pack(samples, share_prefix, model.device)
+    packed = pack(samples, share_prefix, model.device, vision_of(model))
     hidden_MH = response_hidden_states(model, packed)
     head = head_of(model)
     # Greedy sampling has no temperature to divide by; its log-probs are those of the plain distribution.
@@ -43,7 +44,7 @@ def score(model: PreTrainedModel, samples: Sequence[Sample], temperature: float,
 
 def response_hidden_states(model: PreTrainedModel, packed: Packed) -> Tensor:
     """(M, H): the hidden state that predicts each response token."""
-    return hidden_states(model, packed.ids_N, packed.positions_N, packed.attention)[packed.rows_M]
+    return hidden_states(model, packed.ids_N, packed.positions_N, packed.attention, packed.media)[packed.rows_M]
 
 
 @torch.no_grad()

@@ -18,12 +18,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PretrainedConfig
 
 from whet import kernels
 from whet.errors import UserError
 
 NAME = "whet"
+
+
+def implementation(config: PretrainedConfig) -> str | dict[str, str]:
+    """`attn_implementation` of a model: whet's hook in its decoder, torch's attention in what else it has."""
+    text = config.get_text_config()
+    if text is config:
+        return NAME
+    parts = {name: getattr(config, name, None) for name in config.sub_configs}
+    return {"": NAME} | {name: NAME if part is text else "sdpa" for name, part in parts.items() if part is not None}
 
 
 class Attention(Protocol):

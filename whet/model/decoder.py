@@ -20,6 +20,7 @@ from whet.model.attention import Attention, packed_attention_for
 from whet.model.blocks import attention_input, attention_input_to_pages, feed_forward, final_norm, rms_norm
 from whet.model.paged import PagedAttention
 from whet.model.structure import Layer, Structure
+from whet.model.vision import Embedded, as_batch
 
 Rope = tuple[Tensor, Tensor]
 
@@ -30,28 +31,32 @@ class FusedDecoder:
     def __init__(self, model: PreTrainedModel, structure: Structure) -> None:
         self._model, self._structure = ref(model), structure
 
-    def hidden_states(self, ids_N: Tensor, positions_N: Tensor, how: Attention) -> Tensor:
-        """Last hidden states (N, H)."""
+    def hidden_states(
+        self, ids_N: Tensor, positions: Tensor, how: Attention, embedded: Embedded | None = None
+    ) -> Tensor:
+        """Last hidden states (N, H); positions are (N,) or (3, N), `embedded` goes before ids."""
         structure = self._structure
-        delta: Tensor = structure.embedding(ids_N)
+        delta: Tensor = structure.embedding(ids_N) if embedded is None else embedded.tokens_NH
         if structure.embedding_scale != 1.0:
             delta = delta * torch.tensor(structure.embedding_scale, dtype=delta.dtype)
-        ropes = self._ropes(delta, positions_N)
+        ropes = self._ropes(delta, positions)
         residual: Tensor | None = None
         model = self._model()
         recompute = model is not None and model.is_gradient_checkpointing and torch.is_grad_enabled()
         for index, layer in enumerate(structure.layers):
             given: Any = (index, layer, delta, residual, ropes[layer.rope], how)
             delta, residual = checkpoint(self._layer, *given, use_reentrant=False) if recompute else self._layer(*given)
+            if embedded is not None and index < len(embedded.deep):
+                delta = delta.index_add(0, embedded.rows, embedded.deep[index])
         assert residual is not None
         return final_norm(delta, residual, structure.layers[0].norm(structure.final_norm))
 
-    def _ropes(self, like: Tensor, positions_N: Tensor) -> dict[str | None, Rope]:
+    def _ropes(self, like: Tensor, positions: Tensor) -> dict[str | None, Rope]:
         """cos and sin (N, D) of each kind of rotary embedding that the model has."""
         ropes = {}
         for kind in self._structure.ropes:
             typed = () if kind is None else (kind,)
-            cos, sin = self._structure.rotary(like[None], positions_N[None], *typed)
+            cos, sin = self._structure.rotary(like[None], as_batch(positions), *typed)
             ropes[kind] = (cos[0], sin[0])
         return ropes
 

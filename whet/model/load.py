@@ -17,6 +17,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
@@ -27,8 +28,9 @@ from transformers import (
 from whet.errors import UserError
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
-from whet.model.gathering import gathered_pass
+from whet.model.gathering import gathered_pass, local
 from whet.model.support import ACTOR, check_config, check_layers
+from whet.model.vision import RowMedia, as_batch, has_vision, vision_of
 
 # What reading a missing, damaged or foreign file can raise.
 _UNREADABLE = (
@@ -85,8 +87,8 @@ def load_model(
     trust_remote_code: bool = False,
     override: dict[str, Any] | None = None,
 ) -> PreTrainedModel:
-    """A causal language model whose attention goes through whet's hook, in evaluation mode."""
-    return _load(AutoModelForCausalLM, path, dtype, device, trust_remote_code, override, ACTOR)
+    """A language model, with eyes or without, whose attention goes through whet's hook, in evaluation mode."""
+    return _load(None, path, dtype, device, trust_remote_code, override, ACTOR)
 
 
 def empty_model(
@@ -96,7 +98,7 @@ def empty_model(
     override: dict[str, Any] | None = None,
 ) -> PreTrainedModel:
     """The model that `load_model` would return, on "meta": its shapes, and no weights."""
-    return _empty(AutoModelForCausalLM, path, dtype, trust_remote_code, override, ACTOR)
+    return _empty(None, path, dtype, trust_remote_code, override, ACTOR)
 
 
 def empty_backbone(
@@ -110,8 +112,13 @@ def empty_backbone(
     return _empty(AutoModel, path, dtype, trust_remote_code, override, section)
 
 
+def language_class(config: PretrainedConfig) -> Any:
+    """The class of transformers that opens a whole model of this config."""
+    return AutoModelForImageTextToText if has_vision(config) else AutoModelForCausalLM
+
+
 def _empty(
-    kind: type[AutoModel] | type[AutoModelForCausalLM],
+    kind: type[AutoModel] | None,
     path: str,
     dtype: torch.dtype,
     trust_remote_code: bool,
@@ -120,8 +127,11 @@ def _empty(
 ) -> PreTrainedModel:
     config = load_model_config(path, trust_remote_code, override, section)
     with torch.device("meta"):
-        model: PreTrainedModel = kind.from_config(
-            config, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=trust_remote_code
+        model: PreTrainedModel = (kind or language_class(config)).from_config(
+            config,
+            dtype=dtype,
+            attn_implementation=attention.implementation(config),
+            trust_remote_code=trust_remote_code,
         )
     model.tie_weights()
     return model.eval()
@@ -140,7 +150,7 @@ def load_backbone(
 
 
 def _load(
-    kind: type[AutoModel] | type[AutoModelForCausalLM],
+    kind: type[AutoModel] | None,
     path: str,
     dtype: torch.dtype,
     device: torch.device | str,
@@ -150,11 +160,11 @@ def _load(
 ) -> PreTrainedModel:
     config = load_model_config(path, trust_remote_code, override, section)
     try:
-        loaded: Any = kind.from_pretrained(
+        loaded: Any = (kind or language_class(config)).from_pretrained(
             path,
             config=config,
             dtype=dtype,
-            attn_implementation=attention.NAME,
+            attn_implementation=attention.implementation(config),
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
         )
@@ -199,19 +209,34 @@ def head_of(model: PreTrainedModel) -> Head:
     """The model's output head; the weights are the model's own, not a copy."""
     layer = model.get_output_embeddings()
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return Head(layer.weight, getattr(layer, "bias", None), softcap, is_exact(model))
+    bias = getattr(layer, "bias", None)
+    return Head(local(layer.weight), None if bias is None else local(bias), softcap, is_exact(model))
 
 
-def hidden_states(model: PreTrainedModel, ids_N: Tensor, positions_N: Tensor, how: attention.Attention) -> Tensor:
-    """Last hidden states (N, H) of one packed row of tokens, before the output head."""
-    if (decoder := decoder_of(model)) is not None:
-        return decoder.hidden_states(ids_N, positions_N, how)
+def hidden_states(
+    model: PreTrainedModel,
+    ids_N: Tensor,
+    positions: Tensor,
+    how: attention.Attention,
+    media: RowMedia | None = None,
+) -> Tensor:
+    """Last hidden states (N, H) of one packed row of tokens, before the output head.
+
+    Positions are (N,), or (3, N) where images give tokens a time and a place. `media` is what the row shows of images;
+    a row that shows none has none, or is empty where other ranks may have some.
+    """
+    decoder, vision = decoder_of(model), None if media is None else vision_of(model)
+    if decoder is not None and vision is None:
+        return decoder.hidden_states(ids_N, positions, how)
+    if decoder is not None and vision is not None and media is not None and vision.in_pieces:
+        return decoder.hidden_states(ids_N, positions, how, vision.embed(ids_N, media))
 
     def forward() -> Tensor:
-        ids, positions = ids_N.unsqueeze(0), positions_N.unsqueeze(0)
         with _mode_of(model):
-            output = model.base_model(input_ids=ids, position_ids=positions, use_cache=False, attention=how)
-        return output.last_hidden_state
+            if vision is not None and media is not None:
+                return vision.hidden_states(ids_N, positions, how, media)
+            ids, batch = ids_N.unsqueeze(0), as_batch(positions)
+            return model.base_model(input_ids=ids, position_ids=batch, use_cache=False, attention=how).last_hidden_state
 
     return gathered_pass(model, forward)[0]
 

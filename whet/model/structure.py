@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from whet.model.attention import PackedAttention, Segment
 from whet.model.blocks import Norm, QKNorm
+from whet.model.vision import text_model
 from whet.model.weights import lay_adjacent
 
 _PRE_NORM = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -128,7 +129,7 @@ class _Watching(PackedAttention):
 @torch.no_grad()
 def read_structure(model: PreTrainedModel) -> Structure | None:
     """The structure of a decoder, or None where it is another one than these lines know."""
-    base, config = cast(Any, model.base_model), model.config.get_text_config()
+    base, config = cast(Any, text_model(model)), model.config.get_text_config()
     layers = getattr(base, "layers", None)
     parts = [getattr(base, name, None) for name in ("embed_tokens", "norm", "rotary_emb")]
     if not isinstance(layers, nn.ModuleList) or not all(isinstance(part, nn.Module) for part in parts):

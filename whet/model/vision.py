@@ -1,0 +1,244 @@
+"""Vision-language models: where images lie in a row of tokens, the positions of tokens, what the decoder reads there.
+
+The classes of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and their kin (a tower called `visual`, M-RoPE positions by
+`get_rope_index`) are run in pieces, so that one pass of the tower serves all images and videos of a row and the decoder
+may be whet's fused one. Any other model with a vision encoder goes through its own forward.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from whet.errors import UserError
+from whet.model.gathering import sharded_modules
+from whet.types import Prompt
+
+_IMAGE_IDS = ("image_token_id", "image_token_index")
+_VIDEO_IDS = ("video_token_id", "video_token_index")
+_OTHER_IDS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
+_PIXELS = (("pixel_values", "image_grid_thw"), ("pixel_values_videos", "video_grid_thw"))
+_TIMES = "second_per_grid_ts"  # which only positions are made of
+
+
+def has_vision(config: PretrainedConfig) -> bool:
+    """Whether a model reads images."""
+    return getattr(config, "vision_config", None) is not None
+
+
+def text_model(model: PreTrainedModel) -> nn.Module:
+    """The decoder alone: of a text model, all of it but the head."""
+    base = model.base_model
+    return cast(nn.Module, getattr(base, "language_model", base))
+
+
+def vision_tower(model: PreTrainedModel) -> nn.Module | None:
+    """The module that reads pixels, or None where a model has none."""
+    base = model.base_model
+    names = ("visual", "vision_tower", "vision_model")
+    return next((part for name in names if isinstance(part := getattr(base, name, None), nn.Module)), None)
+
+
+def freeze_tower(model: PreTrainedModel) -> int:
+    """Train no parameter of the vision tower, adapters included; how many there are."""
+    tower = vision_tower(model)
+    return 0 if tower is None else sum(p.numel() for p in tower.requires_grad_(False).parameters())
+
+
+def placeholder_ids(config: PretrainedConfig) -> list[int]:
+    """Tokens that stand for images and videos in a prompt, or around them: a response must never hold one."""
+    found = {getattr(config, name, None) for name in _IMAGE_IDS + _VIDEO_IDS + _OTHER_IDS}
+    return sorted(i for i in found if isinstance(i, int) and i >= 0) if has_vision(config) else []
+
+
+@dataclass(frozen=True, slots=True)
+class RowMedia:
+    """Images and videos of a packed row, and which of its tokens stand for them."""
+
+    inputs: dict[str, Tensor]  # the processor's tensors of all prompts of the row, in its order
+    rows: Tensor  # (K,) indices of placeholder tokens in the row
+    order: Tensor | None  # of the features of images, then videos, into the order of `rows`; None where it is theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What the decoder's first layer reads, and what is added at visual tokens after each of the first layers."""
+
+    tokens_NH: Tensor
+    rows: Tensor
+    deep: list[Tensor]  # (K, H) each: Qwen3-VL's DeepStack (Meng et al., 2024)
+
+
+class Vision:
+    """The vision side of one model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model, config = ref(model), model.config
+        base = cast(Any, model.base_model)
+        self.in_pieces = all(hasattr(base, name) for name in ("visual", "language_model", "get_rope_index"))
+        self.axes = 3 if self.in_pieces else 1  # rows of positions: M-RoPE has time, height and width
+        self.image_id = _first(config, _IMAGE_IDS)
+        self.video_id = _first(config, _VIDEO_IDS)
+        self._merge = int(getattr(config.vision_config, "spatial_merge_size", 1))
+
+    @property
+    def _base(self) -> Any:
+        model = self._model()
+        assert model is not None, "whoever asks holds the model"
+        return model.base_model
+
+    def check(self, prompt: Prompt) -> None:
+        """A `UserError` where a prompt's placeholder tokens and its images do not belong together."""
+        if prompt.ids and prompt.ids[-1] in (self.image_id, self.video_id):
+            raise UserError(f"{prompt.uid}: a prompt cannot end with an image or a video: put text behind it")
+        if not self.in_pieces:
+            return
+        inputs = {} if prompt.media is None else prompt.media.inputs
+        for token, (pixels, grid), what in zip((self.image_id, self.video_id), _PIXELS, ("image", "video")):
+            tokens = 0 if token is None else prompt.ids.count(token)
+            grids = inputs.get(grid)
+            features = 0 if grids is None else int(grids.prod(-1).sum()) // self._merge**2
+            if tokens != features or (pixels in inputs) != (grids is not None):
+                raise UserError(
+                    f"{prompt.uid}: {tokens} {what} tokens in the prompt, but the model would read {features} from its "
+                    f"{what}s: is this the model's own processor?"
+                )
+
+    def positions(self, prompt: Prompt) -> tuple[np.ndarray, int]:
+        """Positions (3, P) of a prompt's tokens, by the model's own rule, and that of the first response token.
+
+        (1, P) where the model counts tokens.
+        """
+        P = len(prompt.ids)
+        if prompt.media is None or not self.in_pieces:
+            return np.arange(P)[None], P
+        ids = torch.tensor([prompt.ids])
+        kinds = torch.zeros_like(ids, dtype=torch.int32)
+        for kind, token in ((1, self.image_id), (2, self.video_id)):
+            kinds[ids == (-1 if token is None else token)] = kind
+        rule = self._base.get_rope_index
+        known = inspect.signature(rule).parameters
+        given = {name: prompt.media.inputs.get(name) for name in ("image_grid_thw", "video_grid_thw", _TIMES)}
+        given["mm_token_type_ids"] = kinds
+        found, _ = rule(input_ids=ids, **{name: value for name, value in given.items() if name in known})
+        positions = found[:, 0].numpy()
+        return positions, int(positions.max()) + 1
+
+    def row_media(self, laid: Sequence[tuple[int, Prompt]], device: torch.device | str) -> RowMedia:
+        """What a row holds whose prompts begin at these tokens; no tensors where it holds text alone."""
+        shown = [(start, prompt) for start, prompt in laid if prompt.media is not None]
+        joined: dict[str, list[Tensor]] = {}
+        for _, prompt in shown:
+            for name, tensor in prompt.media.inputs.items():  # type: ignore[union-attr]
+                if isinstance(tensor, Tensor) and name != _TIMES:
+                    joined.setdefault(name, []).append(tensor)
+        inputs = {name: _to(torch.cat(tensors), device) for name, tensors in joined.items()}
+        found = [
+            np.concatenate([np.flatnonzero(np.array(p.ids) == token) + start for start, p in shown] or [_NONE])
+            for token in (self.image_id, self.video_id)
+        ]
+        rows = np.concatenate(found)
+        order = None if not len(found[0]) or not len(found[1]) else np.argsort(rows, kind="stable")
+        rows = rows if order is None else rows[order]
+        return RowMedia(
+            inputs, _to(torch.from_numpy(rows), device), None if order is None else _to(torch.from_numpy(order), device)
+        )
+
+    def embed(self, ids_N: Tensor, media: RowMedia) -> Embedded:
+        """Token embeddings with the features of images and videos in their places, from one pass of the tower."""
+        base = self._base
+        tokens_NH: Tensor = base.get_input_embeddings()(ids_N)
+        pairs = [(media.inputs[pixels], media.inputs[grid]) for pixels, grid in _PIXELS if pixels in media.inputs]
+        if not pairs and not sharded_modules(base.visual):
+            return Embedded(tokens_NH, media.rows, [])
+        # Ranks gather the tower's parameters together: one that has no image reads a black patch for nothing.
+        pixels, grids = (torch.cat(each) for each in zip(*(pairs or [self._black(ids_N.device)])))
+        trained = any(p.requires_grad for p in base.visual.parameters())
+        with nullcontext() if trained else torch.no_grad():
+            output = base.get_image_features(pixels, grids, return_dict=True)
+        features, *deep = (
+            _joined(each).to(tokens_NH.dtype)
+            for each in (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
+        )
+        if not pairs:
+            return Embedded(tokens_NH + sum(each.sum() for each in (features, *deep)) * 0.0, media.rows, [])
+        if media.order is not None:
+            features, *deep = (each[media.order] for each in (features, *deep))
+        return Embedded(tokens_NH.index_copy(0, media.rows, features), media.rows, deep)
+
+    def hidden_states(self, ids_N: Tensor, positions: Tensor, how: object, media: RowMedia) -> Tensor:
+        """Last hidden states (1, N, H) by the model's own modules; `how` is the attention of the decoder."""
+        base = self._base
+        if not self.in_pieces:
+            given = {"input_ids": ids_N[None], "position_ids": as_batch(positions), **media.inputs}
+            return base(**given, use_cache=False, attention=how).last_hidden_state
+        embedded, more = self.embed(ids_N, media), dict[str, Any]()
+        if embedded.deep:
+            seen_N = torch.zeros(len(ids_N), dtype=torch.bool, device=ids_N.device).index_fill(0, embedded.rows, True)
+            more = {"visual_pos_masks": seen_N[None], "deepstack_visual_embeds": embedded.deep}
+        return base.language_model(
+            inputs_embeds=embedded.tokens_NH[None],
+            position_ids=as_batch(positions),
+            use_cache=False,
+            attention=how,
+            **more,
+        ).last_hidden_state
+
+    def _black(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Pixels and grid of the smallest image there is."""
+        config, m = self._base.config.vision_config, self._merge
+        channels = getattr(config, "in_channels", None) or getattr(config, "in_chans", 3)
+        patch = channels * config.temporal_patch_size * config.patch_size**2
+        return torch.zeros(m * m, patch, device=device), torch.tensor([[1, m, m]], device=device)
+
+
+_VISIONS: WeakKeyDictionary[PreTrainedModel, Vision] = WeakKeyDictionary()
+
+
+def vision_of(model: PreTrainedModel) -> Vision | None:
+    """The vision side of a model, or None of a text model."""
+    if not has_vision(model.config):
+        return None
+    if model not in _VISIONS:
+        _VISIONS[model] = Vision(model)
+    return _VISIONS[model]
+
+
+def check_prompt(model: PreTrainedModel, prompt: Prompt) -> None:
+    """A `UserError` where a model cannot read a prompt's images."""
+    if (vision := vision_of(model)) is not None:
+        vision.check(prompt)
+    elif prompt.media is not None:
+        raise UserError(f"{prompt.uid}: the prompt has images or videos, which {type(model).__name__} does not read")
+
+
+def as_batch(positions: Tensor) -> Tensor:
+    """(N,) as (1, N), (3, N) as (3, 1, N): a batch of one row."""
+    return positions.unsqueeze(-2)
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def _first(config: PretrainedConfig, names: Sequence[str]) -> int | None:
+    found: Iterator[Any] = (getattr(config, name, None) for name in names)
+    return next((i for i in found if isinstance(i, int)), None)
+
+
+def _joined(features: Tensor | Sequence[Tensor]) -> Tensor:
+    return features if isinstance(features, Tensor) else torch.cat(list(features))
+
+
+def _to(tensor: Tensor, device: torch.device | str) -> Tensor:
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
