@@ -18,7 +18,7 @@ from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.load import load_backbone
 from whet.run.experience import Experience
-from whet.run.values import value_metrics, value_objective
+from whet.run.values import value_metrics, ValueObjective
 from whet.types import Prompt, Sample
 
 MODES = ("token", "seq", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")
@@ -58,7 +58,7 @@ def _ours(
     model: ValueModel, samples: list[Sample], config: Config, share: bool, tokens: int | None, size: int
 ) -> tuple[float, list[Tensor]]:
     experience = _experience(samples)
-    loss_of = value_objective(experience, experience.values_BT, config)(list(range(len(samples))))
+    loss_of = ValueObjective(experience, experience.values_BT, config)(list(range(len(samples))))
     model.zero_grad(set_to_none=True)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, size):
@@ -148,7 +148,7 @@ def test_a_fresh_head_gives_zero_and_learns() -> None:
     losses = []
     for step in range(1, 11):
         experience.values_BT = critic.values(samples)
-        loss = value_objective(experience, experience.values_BT, config)
+        loss = ValueObjective(experience, experience.values_BT, config)
         metrics = critic.update(samples, loss, step, mini_batch=len(samples))
         losses.append(metrics["critic/vf_loss"])
     assert losses[-1] < 0.5 * losses[0]
@@ -183,7 +183,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(poison: float) -> N
 def test_saved_and_resumed_ends_with_the_same_bits(strategy: str, tmp_path: Path) -> None:
     samples, config = batch(), _config()
     experience = _experience(samples)
-    loss = value_objective(experience, experience.values_BT, config)
+    loss = ValueObjective(experience, experience.values_BT, config)
     whole = _critic()
     whole.config.optim.strategy = strategy
     whole = Critic(whole.model, whole.config, 10, Budget(40, 80))

@@ -25,6 +25,7 @@ from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
+from whet.model.processor import Processor
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import KEPT_CACHE
 from whet.run.console import Console
@@ -80,7 +81,7 @@ def check_lengths(
 
 
 def open_data(
-    config: Config, tokenizer: PreTrainedTokenizerBase, console: Console
+    config: Config, tokenizer: PreTrainedTokenizerBase, console: Console, processor: Processor | None = None
 ) -> tuple[PromptLoader | None, PromptLoader | None, list[Prompt]]:
     """Training and validation loaders (None where not wanted), and a few rows to try the reward function on."""
     data, resolve = config.data, resolver(config)
@@ -90,13 +91,15 @@ def open_data(
         files = ",".join(resolve_data(part.strip(), console.note) for part in getattr(data, key).split(","))
         if not files or (key == "train_files" and config.trainer.val_only):
             continue
-        dataset = PromptDataset(files, data, tokenizer, f"data.{key}", resolve)
+        limit = config.worker.rollout.limit_images
+        dataset = PromptDataset(files, data, tokenizer, f"data.{key}", resolve, processor, limit)
         console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
         rows = rows or [dataset[i] for i in range(min(CHECKED_ROWS, len(dataset)))]
         if key == "train_files":
-            loader = PromptLoader(dataset, draw_size(config, len(dataset)), data.shuffle, data.seed)
+            loader = PromptLoader(dataset, draw_size(config, len(dataset)), data.shuffle, data.seed, warn=console.warn)
         else:
-            val_loader = PromptLoader(dataset, data.val_batch_size, shuffle=False, seed=0, drop_last=False)
+            size = data.val_batch_size
+            val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
     return loader, val_loader, rows
 
 
@@ -197,17 +200,26 @@ def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Con
     return path
 
 
-def open_critic(config: Config, path: str, checkpoint: Checkpoint | None, total_steps: int) -> Critic:
-    """The value model with its optimizer: the checkpoint's, or one whose values are 0 on the weights in `path`."""
+def critic_weights(path: str, checkpoint: Checkpoint | None) -> str:
+    """The folder that the critic's weights are read from: the checkpoint's, or the first one in `path`."""
     saved = checkpoint.path / "critic" / "huggingface" if checkpoint else None
-    weights = str(saved) if saved is not None and saved.is_dir() else path
-    placement, chosen = choose_placement(config, "critic"), critic_model(config)
+    return str(saved) if saved is not None and saved.is_dir() else path
+
+
+def load_critic(config: Config, weights: str, placement: Placement) -> ValueModel:
+    """A value model on its device; its values are 0 where the folder has no value head."""
+    chosen = critic_model(config)
     backbone = load_backbone(
         weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
     )
     model = ValueModel(backbone)
     model.load_head(Path(weights))
-    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", backbone))
+    return model
+
+
+def open_critic(config: Config, model: ValueModel, total_steps: int) -> Critic:
+    """The value model with its optimizer."""
+    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))
 
 
 def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:

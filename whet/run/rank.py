@@ -7,6 +7,7 @@ dealt out: each rank samples from the whole policy, gathered for the time of a r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,19 +18,23 @@ from transformers.utils import logging as transformers_logging
 
 from whet.cluster import Rank
 from whet.config import Config
+from whet.learn.critic import Critic
+from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.learn.sharding import data_mesh, load_sharded
-from whet.model.gathering import whole
-from whet.model.load import empty_model, load_tokenizer
+from whet.learn.value_head import ValueModel
+from whet.model.gathering import part, whole
+from whet.model.load import empty_backbone, empty_model, load_tokenizer
 from whet.model.lora import add_adapters, has_adapters
-from whet.rollout.engine import SamplingParams
-from whet.rollout.native import NativeEngine
+from whet.model.names import folder_weights
+from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts, policy
 from whet.run.device import Placement, choose_placement
-from whet.run.engines import default_slots
+from whet.run.engines import engine_ranks, has_own_weights, open_engine
 from whet.run.extensions import load_extensions
 from whet.run.manifest import Checkpoint
 from whet.run.objective import Objective
+from whet.run.values import ValueObjective
 from whet.types import Prompt, Sample
 
 
@@ -44,6 +49,8 @@ class RankPlan:
     checkpoint: Checkpoint | None
     total_steps: int
     uses_reference: bool
+    critic_path: str | None  # None where nothing needs values
+    folder: Path  # the run's, for what engines print
 
     def __call__(self, rank: Rank) -> RankWorker:
         """Build the worker, in the process it lives in."""
@@ -56,7 +63,8 @@ class RankWorker:
     def __init__(self, plan: RankPlan, rank: Rank) -> None:
         transformers_logging.disable_progress_bar()
         transformers_logging.set_verbosity_error()
-        config, self._rank, device = plan.config, rank, torch.device(rank.device)
+        config, device = plan.config, torch.device(rank.device)
+        self._config, self._rank = config, rank
         if device.type == "cpu":
             torch.set_num_threads(1)  # ranks of one machine share its cores
         load_extensions(config)
@@ -69,26 +77,33 @@ class RankWorker:
             frozen = model if has_adapters(model) else _load(plan, placement, None)
             tokens = parts.budget(config, "actor", frozen).tokens_experience
             self._reference = Reference(frozen, config.worker.actor, config.worker.rollout.temperature, tokens)
-        rollout = config.worker.rollout
-        slots = rollout.max_num_seqs or default_slots(device)
-        # Gathered parameters lie elsewhere in every rollout, so that no captured graph could point to them.
-        self._engine = NativeEngine(
-            model, self._tokenizer, plan.ends, slots, rollout.max_num_batched_tokens, eager=True
-        )
+        self._critic: Critic | None = None
+        if plan.critic_path is not None:
+            self._critic = parts.open_critic(config, _load_critic(plan, plan.critic_path, device), plan.total_steps)
+        self._engine: Engine | None = None
+        if rank.rank in engine_ranks(config, rank.world):
+            log = plan.folder / f"rollout_{rank.rank}.log"
+            self._engine = open_engine(config, model, self._tokenizer, plan.ends, log, moving=True)
 
     def configure(self, config: Config) -> None:
         """Go on under the config of another stage."""
-        parts.configure_models(config, self._learner, None, self._reference)
+        parts.configure_models(config, self._learner, self._critic, self._reference)
 
     def publish(self, version: int) -> None:
-        """The weights as they are now have this version."""
-        self._engine.version = version
+        """The weights as they are now have this version; engines with weights of their own are given them."""
+        part(self._learner.model)
+        if self._engine is not None:
+            self._engine.load(lambda: folder_weights(self._learner.model), version)
+        elif has_own_weights(self._config):
+            for _ in folder_weights(self._learner.model):  # each is gathered by all ranks for those that send it on
+                pass
 
     def generate(self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int]) -> list[Sample]:
         """n samples for each of this rank's prompts."""
-        with whole(self._learner.model):
-            samples = self._engine.generate(prompts, params, ids) if prompts else []
-            self._engine.release()
+        with nullcontext() if has_own_weights(self._config) else whole(self._learner.model):
+            samples = self._engine.generate(prompts, params, ids) if self._engine is not None and prompts else []
+            if self._engine is not None:
+                self._engine.release()
         return samples
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor | None:
@@ -105,6 +120,10 @@ class RankWorker:
         assert self._reference is not None, "asked for only where there is one"
         return self._first(self._learner.full_kl(samples, self._reference))
 
+    def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor | None:
+        """Exact KL from the same weights with masked images."""
+        return self._first(self._learner.masked_kl(samples, masked))
+
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor | None:
         """Σ_v π(v)² of the current weights."""
         return self._first(self._learner.sum_pi_squared(samples))
@@ -118,13 +137,33 @@ class RankWorker:
         metrics = self._learner.update(experience.samples, loss, step, mini_batch, None, version)
         return metrics, experience.correction_metrics
 
-    def save(self, folder: Path, model_only: bool) -> None:
-        """Write the policy and its optimizer; the first rank writes, all have to be asked."""
-        self._learner.save(folder, self._tokenizer, model_only)
+    def values(self, samples: Sequence[Sample]) -> Tensor | None:
+        """Of the critic."""
+        assert self._critic is not None, "asked for only where there is one"
+        return self._first(self._critic.values(samples))
 
-    def load_optimizer(self, folder: Path) -> None:
+    def update_critic(self, objective: ValueObjective, step: int, mini_batch: int) -> dict[str, float]:
+        """One step's update of the critic; its metrics."""
+        assert self._critic is not None, "asked for only where there is one"
+        return self._critic.update(objective.experience.samples, objective, step, mini_batch)
+
+    def save(self, part: str, folder: Path, model_only: bool) -> None:
+        """Write the policy or the critic with its optimizer; the first rank writes, all have to be asked."""
+        self._trained(part).save(folder, self._tokenizer, model_only)
+
+    def load_optimizer(self, part: str, folder: Path) -> None:
         """Read back what `save` wrote."""
-        self._learner.load_optimizer(folder)
+        self._trained(part).load_optimizer(folder)
+
+    def close(self) -> None:
+        """End what the engine started."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _trained(self, part: str) -> Learner | Critic:
+        trained = self._learner if part == "actor" else self._critic
+        assert trained is not None, "asked for only where there is one"
+        return trained
 
     def _first(self, values: Tensor) -> Tensor | None:
         return values if self._rank.rank == 0 else None
@@ -147,4 +186,23 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -
         config.worker.actor.fsdp,
         data_mesh(config.worker.actor.fsdp, placement.device),
         placement.device,
+    )
+
+
+def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
+    """The value model of a checkpoint, or the first one, sharded likewise."""
+    config, chosen = plan.config, parts.critic_model(plan.config)
+    weights = parts.critic_weights(path, plan.checkpoint)
+    dtype = choose_placement(config, "critic").dtype
+
+    def empty() -> ValueModel:
+        return ValueModel(empty_backbone(weights, dtype, chosen.trust_remote_code, chosen.override_config))
+
+    fsdp = config.worker.critic.fsdp
+    return load_sharded(
+        lambda: parts.load_critic(config, weights, Placement(torch.device("cpu"), dtype)),
+        empty,
+        fsdp,
+        data_mesh(fsdp, device, "critic"),
+        device,
     )

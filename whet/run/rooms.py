@@ -21,6 +21,8 @@ from whet.learn.reference import Reference
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
 from whet.model.names import folder_weights
+from whet.model.processor import load_processor
+from whet.model.processor import Processor
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
@@ -68,6 +70,7 @@ class Rooms:
     stages: Stages
     total_steps: int
     group: Group | None = None  # the ranks behind engine, learner and reference, where there are several
+    processor: Processor | None = None  # what the model makes of images; None for a model of text alone
 
     @property
     def mini_batch(self) -> int:
@@ -147,8 +150,9 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         parts.check_critic_of(each)
     critic_path = parts.critic_path(config, tokenizer, console)
     if is_spread(config):
-        check_spread(config, needs_critic=critic_path is not None)
-    loader, val_loader, rows = parts.open_data(config, tokenizer, console)
+        check_spread(config)
+    processor = load_processor(tokenizer_path, model_config, tokenizer, chosen.trust_remote_code)
+    loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
@@ -166,11 +170,13 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
 
     choose_threads(placement, count_parameters(path))
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
-    plan = RankPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference)
+    plan = RankPlan(
+        config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference, critic_path, folder.path
+    )
     if is_spread(config):
         models = _spread_models(plan, folder, console, stack)
     else:
-        models = _open_models(plan, placement, tokenizer, critic_path, folder, console, stack)
+        models = _open_models(plan, placement, tokenizer, folder, console, stack)
     return Rooms(
         config=config,
         console=console,
@@ -209,7 +215,6 @@ def _open_models(
     plan: RankPlan,
     placement: Placement,
     tokenizer: PreTrainedTokenizerBase,
-    critic_path: str | None,
     folder: RunFolder,
     console: Console,
     stack: ExitStack,
@@ -224,16 +229,21 @@ def _open_models(
     return _Models(
         engine,
         parts.open_learner(config, model, steps),
-        parts.open_critic(config, critic_path, checkpoint, steps) if critic_path else None,
+        _open_critic(plan) if plan.critic_path else None,
         policy.open_reference(config, path, placement, model) if plan.uses_reference else None,
     )
+
+
+def _open_critic(plan: RankPlan) -> Critic:
+    placement = choose_placement(plan.config, "critic")
+    weights = parts.critic_weights(plan.critic_path or "", plan.checkpoint)
+    return parts.open_critic(plan.config, parts.load_critic(plan.config, weights, placement), plan.total_steps)
 
 
 def _spread_models(plan: RankPlan, folder: RunFolder, console: Console, stack: ExitStack) -> _Models:
     """On the ranks of a group, one for each device."""
     group = open_group(plan, folder.path / "ranks", console.note, stack)
-    engine, learner, reference = spread_over(group, plan.uses_reference)
-    return _Models(engine, learner, None, reference, group)
+    return _Models(*spread_over(group, plan), group)
 
 
 def _open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:

@@ -15,12 +15,15 @@ from transformers import PreTrainedTokenizerBase
 from whet.cluster import Cluster, Group, Placement
 from whet.config import Config
 from whet.errors import UserError
+from whet.learn.critic import Critic, MakeValueLoss
 from whet.learn.learner import Learner, MakeLoss
 from whet.learn.reference import Reference
 from whet.learn.updates import Progress
 from whet.rollout.engine import Engine, SamplingParams
+from whet.run.engines import engine_ranks
 from whet.run.objective import Objective
 from whet.run.rank import RankPlan
+from whet.run.values import ValueObjective
 from whet.types import Prompt, Sample
 
 
@@ -33,10 +36,12 @@ def open_group(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: 
     return group
 
 
-def spread_over(group: Group, uses_reference: bool) -> tuple[Engine, Learner, Reference | None]:
+def spread_over(group: Group, plan: RankPlan) -> tuple[Engine, Learner, Critic | None, Reference | None]:
     """What the loop calls in place of the objects themselves, which every rank has; they answer the same calls."""
-    reference = cast(Reference, SpreadReference(group)) if uses_reference else None
-    return SpreadEngine(group), cast(Learner, SpreadLearner(group)), reference
+    critic = cast(Critic, SpreadCritic(group)) if plan.critic_path is not None else None
+    reference = cast(Reference, SpreadReference(group)) if plan.uses_reference else None
+    engine = SpreadEngine(group, engine_ranks(plan.config, group.size))
+    return engine, cast(Learner, SpreadLearner(group)), critic, reference
 
 
 class SpreadLearner:
@@ -52,6 +57,10 @@ class SpreadLearner:
     def full_kl(self, samples: Sequence[Sample], reference: object) -> Tensor:
         """Exact KL (B, T) from the reference that every rank has."""
         return cast(Tensor, self._group.call("full_kl", list(samples))[0])
+
+    def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor:
+        """Exact KL (B, T) of the current weights from themselves with masked images."""
+        return cast(Tensor, self._group.call("masked_kl", list(samples), list(masked))[0])
 
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Σ_v π(v)² (B, T) of the current weights."""
@@ -76,11 +85,45 @@ class SpreadLearner:
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write the policy and its optimizer."""
-        self._group.call("save", folder, model_only)
+        self._group.call("save", "actor", folder, model_only)
 
     def load_optimizer(self, folder: Path) -> None:
         """Read back what `save` wrote."""
-        self._group.call("load_optimizer", folder)
+        self._group.call("load_optimizer", "actor", folder)
+
+
+class SpreadCritic:
+    """The value model on all ranks of a group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def values(self, samples: Sequence[Sample]) -> Tensor:
+        """Values (B, T) of the current weights."""
+        return cast(Tensor, self._group.call("values", list(samples))[0])
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        make_loss: MakeValueLoss,
+        step: int,
+        mini_batch: int,
+        progress: Progress | None = None,
+    ) -> dict[str, float]:
+        """Train on all samples; each rank computes its share of them."""
+        objective = cast(ValueObjective, make_loss)
+        metrics = self._group.call("update_critic", objective, step, mini_batch)[0]
+        if progress is not None:
+            progress(len(samples) * objective.config.worker.critic.ppo_epochs)
+        return cast(dict[str, float], metrics)
+
+    def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
+        """Write the value model and its optimizer."""
+        self._group.call("save", "critic", folder, model_only)
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Read back what `save` wrote."""
+        self._group.call("load_optimizer", "critic", folder)
 
 
 class SpreadReference:
@@ -95,10 +138,10 @@ class SpreadReference:
 
 
 class SpreadEngine:
-    """Every rank samples for its share of the prompts."""
+    """Every rank with an engine samples for its share of the prompts."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, engines: range) -> None:
+        self._group, self._engines = group, engines
         self.version = 0
 
     def generate(
@@ -110,13 +153,15 @@ class SpreadEngine:
     ) -> list[Sample]:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        size = self._group.size
-        shares = [(list(prompts[rank::size]), params, list(ids[rank::size])) for rank in range(size)]
+        size = len(self._engines)
+        shares: list[tuple[list[Prompt], SamplingParams, list[int]]] = [([], params, [])] * self._group.size
+        for engine, rank in enumerate(self._engines):
+            shares[rank] = (list(prompts[engine::size]), params, list(ids[engine::size]))
         drawn = self._group.scatter("generate", shares)
         samples: list[Sample] = []
         for i, prompt in enumerate(prompts):
             first = i // size * params.n
-            for sample in drawn[i % size][first : first + params.n]:
+            for sample in drawn[self._engines[i % size]][first : first + params.n]:
                 sample.prompt = prompt  # not a copy of it: samples of a prompt are known by sharing it
                 samples.append(sample)
         if progress is not None:
@@ -128,7 +173,7 @@ class SpreadEngine:
         return await asyncio.to_thread(self.generate, [prompt], params, [sample_id])
 
     def load(self, weights: Callable[[], Iterator[tuple[str, Tensor]]], version: int) -> None:
-        """The ranks have the weights already; now they are this version."""
+        """The ranks have the weights, and give them to engines that keep a copy; now they are this version."""
         self._group.call("publish", version)
         self.version = version
 
@@ -144,17 +189,8 @@ def is_spread(config: Config) -> bool:
     return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
 
 
-def check_spread(config: Config, needs_critic: bool) -> None:
+def check_spread(config: Config) -> None:
     """What runs on one device only, so far: said before anything starts."""
-    asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
-    if config.worker.rollout.name != "native":
-        raise UserError(
-            f"{asked}: several devices sample with the native engine only, so far; set worker.rollout.name=native"
-        )
     if config.worker.rollout.exact:
+        asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
         raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")
-    if needs_critic:
-        raise UserError(
-            f"{asked}: algorithm.adv_estimator={config.algorithm.adv_estimator} needs a critic, which trains on one "
-            "device only, so far; choose an estimator without one, such as grpo"
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.value_loss import value_loss
 from whet.config.schema import Config
-from whet.learn.critic import MakeValueLoss, MicroValueLoss
+from whet.learn.critic import MicroValueLoss
 from whet.run.experience import Experience
 from whet.run.measure import StepClock
 
@@ -25,34 +26,38 @@ def update_critic(rooms: Rooms, experience: Experience, step: int, clock: StepCl
         return {}
     config = rooms.config.worker.critic
     mini_batch = config.global_batch_size * rooms.config.worker.rollout.n
-    loss = value_objective(experience, experience.values_BT, rooms.config)
+    loss = ValueObjective(experience, experience.values_BT, rooms.config)
     with clock.stage("update_critic", len(experience.samples) * config.ppo_epochs) as advance:
         metrics = rooms.critic.update(experience.samples, loss, step, mini_batch, advance)
     return metrics | value_metrics(experience.values_BT, experience.returns_BT, experience.mask_BT)
 
 
-def value_objective(experience: Experience, old_values_BT: Tensor, config: Config) -> MakeValueLoss:
-    """For each mini-batch (rows of the experience), the value loss of its micro-batches."""
-    critic = config.worker.critic
+@dataclass(frozen=True)
+class ValueObjective:
+    """For each mini-batch (rows of the experience), the value loss of its micro-batches; can be sent elsewhere."""
 
-    def make_loss(mini: list[int]) -> MicroValueLoss | None:
-        whole = count(experience.mask_BT[mini], horizon=config.data.max_response_length)
+    experience: Experience
+    old_values_BT: Tensor
+    config: Config
+
+    def __call__(self, mini: list[int]) -> MicroValueLoss | None:
+        """The loss of these rows, or None where nothing of them is left to train on."""
+        experience, critic = self.experience, self.config.worker.critic
+        whole = count(experience.mask_BT[mini], horizon=self.config.data.max_response_length)
         if not whole.tokens:
             return None
-        aggregate = Aggregator(critic.loss_avg_mode, whole, quirks(config.algorithm.match))
+        aggregate = Aggregator(critic.loss_avg_mode, whole, quirks(self.config.algorithm.match))
 
         def loss_of(values_BT: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
             chosen, T = [mini[i] for i in rows], values_BT.shape[1]
             old, returns, mask = (
                 known[chosen, :T].to(values_BT.device)
-                for known in (old_values_BT, experience.returns_BT, experience.mask_BT)
+                for known in (self.old_values_BT, experience.returns_BT, experience.mask_BT)
             )
             loss, metrics = value_loss(values_BT, old, returns, mask, critic.cliprange_value, aggregate)
             return loss, metrics | {"vf_loss": loss.detach()}
 
         return loss_of
-
-    return make_loss
 
 
 def value_metrics(values_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) -> dict[str, float]:
