@@ -30,6 +30,12 @@ class DataConfig:
     seed: int = key(1, "seed of the shuffle", least=0)
     min_pixels: int | None = key(262144, "smaller images are enlarged to this many pixels", least=1)
     max_pixels: int | None = key(4194304, "larger images are shrunk to this many pixels", least=1)
+    on_bad_media: str = key(
+        "stop", "rows with unusable images or videos: stop before training, or leave them out", choices=("stop", "skip")
+    )
+    check_media: str = key(
+        "header", "what is read of images before training: headers, or all of them", choices=("header", "full")
+    )
     filter_overlong_prompts: bool = key(
         True, "leave out prompts longer than max_prompt_length instead of refusing them"
     )

@@ -2,24 +2,39 @@
 
 A prompt is plain text or a list of `{role, content}` turns. Either becomes a list of turns here, then the text that
 the model's chat template makes of it. Models without a chat template read the plain text.
+
+An image is `<image>` in a turn's text, and a part of its own for the chat templates of models that see; videos alike.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 
+from whet.config.files import is_template_text
+from whet.data.files import Resolve
+from whet.data.media import Sources
 from whet.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from whet.model.processor import Processor
+
+IMAGE, VIDEO = "<image>", "<video>"
+PLACE = re.compile(f"({IMAGE}|{VIDEO})")
+PLACES = {"image": IMAGE, "image_url": IMAGE, "video": VIDEO, "video_url": VIDEO}
 Message = dict[str, Any]
 
 
-def as_messages(prompt: Any, uid: str, key: str) -> list[Message]:
-    """The turns of a prompt column: a text is one user turn, a chat is checked and its text parts joined."""
+def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) -> list[Message]:
+    """The turns of a prompt column: a text is one user turn, a chat is checked and its parts joined.
+
+    Images and videos that stand in the chat itself go into `inline`; without it they are refused.
+    """
     if prompt is None or prompt == [] or (isinstance(prompt, str) and not prompt.strip()):
         raise UserError(f"{uid}: the prompt (column {key!r}) is empty. Fill it in or remove the row.")
     if isinstance(prompt, str):
@@ -29,7 +44,7 @@ def as_messages(prompt: Any, uid: str, key: str) -> list[Message]:
             f"{uid}: the prompt (column {key!r}) is a {type(prompt).__name__}; it must be text or a list of "
             "{role, content} turns."
         )
-    messages = [_message(turn, f"{uid}: turn {number}") for number, turn in enumerate(prompt, start=1)]
+    messages = [_message(turn, f"{uid}: turn {number}", inline) for number, turn in enumerate(prompt, start=1)]
     if messages[-1]["role"] == "assistant":
         raise UserError(
             f"{uid}: the chat in column {key!r} ends with an assistant turn, which the model is to write itself. "
@@ -47,42 +62,71 @@ def last_user_turn(messages: list[Message], uid: str) -> Message:
     raise UserError(f"{uid}: the chat has no turn with the role user.")
 
 
-def _message(turn: Any, where: str) -> Message:
+def _message(turn: Any, where: str, inline: Sources | None) -> Message:
     if not isinstance(turn, dict) or not isinstance(turn.get("role"), str) or "content" not in turn:
         raise UserError(f"{where} of the chat must be an object with role and content.")
     # Parquet gives every turn every field; templates ask whether a field such as tool_calls is there at all.
     message = {name: value for name, value in turn.items() if value is not None}
-    message["content"] = _text_of(turn["content"], where)
+    message["content"] = _text_of(turn["content"], where, inline)
     if not message["content"].strip() and turn["role"] == "user":
         raise UserError(f"{where} of the chat is empty. Fill it in or remove the row.")
     return message
 
 
-def _text_of(content: Any, where: str) -> str:
+def _text_of(content: Any, where: str, inline: Sources | None) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise UserError(f"{where}: content must be text or a list of parts, it is a {type(content).__name__}.")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("image", "image_url", "video"):
-            raise UserError(f"{where} holds an {kind} part: image and video prompts are not in this version yet.")
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise UserError(f"{where}: each part of the content must be an object with type text and a text.")
-        texts.append(part["text"])
-    return "".join(texts)
+    return "".join(_text_of_part(part, where, inline) for part in content)
+
+
+def _text_of_part(part: Any, where: str, inline: Sources | None) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in PLACES:
+        if inline is None:
+            raise UserError(f"{where} holds an {kind} part, and the model reads text only. Use a model that sees.")
+        found = (part.get(name) for name in (kind, "image", "video", "path", "url", "base64", "bytes"))
+        source = next((value for value in found if value is not None), None)
+        if source is not None:  # without one the part stands for the next of the column
+            (inline.images if PLACES[kind] == IMAGE else inline.videos).append(source)
+        return PLACES[kind]
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise UserError(f"{where}: each part of the content must be an object with type text and a text.")
+    return part["text"]
+
+
+def template_text(value: str | None, resolve: Resolve) -> str | None:
+    """The text of `data.override_chat_template`, which is given inline or as a file."""
+    if not value:
+        return None
+    if is_template_text(value):
+        return value
+    path = Path(resolve(str(Path(value).expanduser())))
+    if not path.is_file():
+        raise UserError(f"data.override_chat_template: {value!r} is neither Jinja text nor a file that exists.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"data.override_chat_template: {path} cannot be read ({error}).") from error
 
 
 class ChatTemplate:
     """How this tokenizer's model wants a chat written; `override` replaces the template it came with."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, override: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, override: str | None = None, processor: Processor | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._override = override
-        self.speaks_chat = bool(override or tokenizer.chat_template)
+        own = tokenizer.chat_template or (processor.chat_template if processor else None)
+        self._template = override or own
+        self.speaks_chat = bool(self._template)
+        self._processor = processor
+        # Templates that never ask would read a text letter by letter, and write none of it.
+        self._takes_text = processor is None or "is string" in str(self._template)
 
     def write(self, chats: list[list[Message]], uids: list[str]) -> list[str]:
         """The texts that the model continues; uids name the rows in errors."""
@@ -99,10 +143,23 @@ class ChatTemplate:
             return [self.write([messages], [uid])[0] for messages, uid in zip(chats, uids)]
 
     def _apply(self, chats: list[list[Message]]) -> list[str]:
+        written: list[list[Message]] = [
+            [message | {"content": self._content(message["content"])} for message in messages] for messages in chats
+        ]
+        chosen = self._template if self._override or not self._tokenizer.chat_template else None
         texts = self._tokenizer.apply_chat_template(
-            chats, chat_template=self._override, add_generation_prompt=True, tokenize=False
+            written, chat_template=chosen, add_generation_prompt=True, tokenize=False
         )
         return cast("list[str]", texts)
+
+    def _content(self, text: str) -> str | list[dict[str, str]]:
+        """The content of a turn as the template wants it: text, or parts where images and videos stand in it."""
+        if self._processor is None:
+            return text
+        if self._takes_text and not PLACE.search(text):
+            return text
+        kinds = {IMAGE: {"type": "image"}, VIDEO: {"type": "video"}}
+        return [kinds.get(piece) or {"type": "text", "text": piece} for piece in PLACE.split(text) if piece]
 
     def _plain(self, messages: list[Message], uid: str) -> str:
         if len(messages) > 1:
@@ -110,7 +167,10 @@ class ChatTemplate:
                 f"{uid}: the prompt is a chat of {len(messages)} turns, but the tokenizer has no chat template. "
                 "Give one with data.override_chat_template, or use plain text prompts."
             )
-        return messages[0]["content"]
+        text = messages[0]["content"]
+        if self._processor is None:
+            return text
+        return text.replace(IMAGE, self._processor.image_place).replace(VIDEO, self._processor.video_place or VIDEO)
 
     def _name(self) -> str:
         return "data.override_chat_template" if self._override else "the model's chat template"

@@ -3,31 +3,50 @@
 Building a `PromptDataset` reads the files, checks every row and counts the tokens of every prompt, so that whatever is
 wrong with the data is said before a weight is loaded. It keeps the rows and the lengths only: the token ids of a
 prompt are made again when it is asked for, which costs a fraction of a millisecond and keeps large datasets small.
-
-Left out of this version: images and videos. They will be decoded in `__getitem__` too, into `Prompt.media`.
+Images are decoded then too, once for a prompt; before that only their headers are read, unless `data.check_media` wants
+more. Rows whose images or videos are unusable are refused or left out, as `data.on_bad_media` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.config.files import is_template_text
-from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn
+from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn, template_text
 from whet.data.columns import MISSING, lookup, missing_column
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
+from whet.data.images import MediaError
+from whet.data.media import MediaReader, Sources, column_items
 from whet.data.template import PromptTemplate
 from whet.errors import UserError
-from whet.types import Prompt
+from whet.types import Media, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from whet.config.data import DataConfig
+    from whet.model.processor import Processor
 
 ENCODE_BATCH = 1000  # rows whose texts and ids are in memory at once while lengths are counted
+DECODERS = 8  # threads that decode images of a batch; Pillow lets others run meanwhile
+
+
+class BadRow(UserError):  # noqa: N818
+    """A row whose images or videos cannot be used."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A row on its way to a prompt."""
+
+    row: Columns
+    uid: str
+    text: str
+    sources: Sources
 
 
 class PromptDataset:
@@ -40,18 +59,25 @@ class PromptDataset:
         tokenizer: PreTrainedTokenizerBase,
         key: str = "data.train_files",
         resolve: Resolve = Path,
+        processor: Processor | None = None,
+        limit_images: int = 0,
     ) -> None:
+        """`processor` makes images and videos readable for the model; without it rows that have some are refused."""
         self._config = config
         self._tokenizer = tokenizer
         self._key = key
+        self._processor = processor
+        folder = _file(config.image_dir, resolve) if config.image_dir else None
+        self._media = MediaReader(processor, config, folder, limit_images) if processor else None
         self._template = PromptTemplate(_file(config.format_prompt, resolve)) if config.format_prompt else None
-        self._chat = ChatTemplate(tokenizer, _chat_template(config.override_chat_template, resolve))
+        self._chat = ChatTemplate(tokenizer, template_text(config.override_chat_template, resolve), processor)
         self._rows: list[Columns] = []
         self._uids: list[str] = []
         for table in read_tables(files, key, resolve):
             self._rows += table.rows
             self._uids += [f"{table.name}:{number}" for number in range(1, len(table.rows) + 1)]
         self.rows_read = len(self._rows)
+        self.bad_rows: list[str] = []  # why each row with bad media was left out
         self.lengths = self._count_tokens()
         self._keep_short_enough()
 
@@ -67,55 +93,165 @@ class PromptDataset:
             yield from self.take(range(start, min(start + ENCODE_BATCH, len(self))))
 
     def take(self, indices: Sequence[int]) -> list[Prompt]:
-        """Several prompts at once, which the tokenizer does quicker than one by one."""
-        rows, uids = [self._rows[i] for i in indices], [self._uids[i] for i in indices]
-        texts = self._texts(rows, uids)
+        """Several prompts at once, which the tokenizer does quicker than one by one.
+
+        Raises `BadRow` where an image or video turns out to be unusable.
+        """
+        drafts = self._drafts([self._rows[i] for i in indices], [self._uids[i] for i in indices])
+        plain = iter(self._encode([draft.text for draft in drafts if not self._has_media(draft)]))
+        with ThreadPoolExecutor(DECODERS) as pool:
+            seen = pool.map(self._look, [draft for draft in drafts if self._has_media(draft)])
+            read = [next(seen) if self._has_media(draft) else (next(plain), None) for draft in drafts]
         return [
-            Prompt(uid=uid, ids=ids, text=text, answer=self._answer(row, uid), extra=dict(row))
-            for row, uid, text, ids in zip(rows, uids, texts, self._encode(texts))
+            Prompt(
+                uid=draft.uid,
+                ids=ids,
+                text=draft.text,
+                answer=self._answer(draft.row, draft.uid),
+                extra=self._extra(draft.row, media),
+                media=media,
+            )
+            for draft, (ids, media) in zip(drafts, read)
         ]
 
     def summary(self) -> str:
         """One line for people: how many prompts there are, how long they are, how many were left out."""
         line = f"{len(self)} prompts of {min(self.lengths)} to {max(self.lengths)} tokens"
         dropped = self.rows_read - len(self)
-        if dropped:
-            line += f" ({dropped} of {self.rows_read} left out: longer than {self._config.max_prompt_length} tokens)"
-        return line
+        if not dropped:
+            return line
+        long, bad = dropped - len(self.bad_rows), len(self.bad_rows)
+        reasons = [f"longer than {self._config.max_prompt_length} tokens"] if long else []
+        if bad:
+            reasons = [f"{long} {reason}" for reason in reasons]
+            reasons.append(f"{bad} with unusable images or videos, such as {self.bad_rows[0].rstrip('.')}")
+        return f"{line} ({dropped} of {self.rows_read} left out: {', '.join(reasons)})"
 
     def _count_tokens(self) -> list[int]:
-        lengths: list[int] = []
+        lengths: list[int | None] = []
         for start in range(0, len(self._rows), ENCODE_BATCH):
             rows = self._rows[start : start + ENCODE_BATCH]
             uids = self._uids[start : start + ENCODE_BATCH]
             for row, uid in zip(rows, uids):
                 self._answer(row, uid)
-                self._refuse_media(row, uid)
-            lengths += [len(ids) for ids in self._encode(self._texts(rows, uids))]
+            lengths += self._lengths(rows, uids)
         if 0 in lengths:
             raise UserError(f"{self._uids[lengths.index(0)]}: the prompt has no tokens once its templates are applied.")
-        return lengths
+        if not any(lengths):
+            raise UserError(f"{self._key}: no row has usable images or videos. The first of them: {self.bad_rows[0]}")
+        usable = [(row, uid, n) for row, uid, n in zip(self._rows, self._uids, lengths) if n is not None]
+        self._rows, self._uids = [row for row, _, _ in usable], [uid for _, uid, _ in usable]
+        return [length for _, _, length in usable]
 
-    def _texts(self, rows: list[Columns], uids: list[str]) -> list[str]:
-        return self._chat.write([self._messages(row, uid) for row, uid in zip(rows, uids)], uids)
+    def _lengths(self, rows: list[Columns], uids: list[str]) -> list[int | None]:
+        """Tokens of every prompt; None for one whose images or videos are bad, where such rows are left out."""
+        if self._media is None:
+            return [len(ids) for ids in self._encode([draft.text for draft in self._drafts(rows, uids)])]
+        drafts: dict[str, _Draft] = {}
+        bad: list[str] = []
+        for row, uid in zip(rows, uids):  # one by one: a row may be left out, which no batch could say
+            try:
+                drafts |= {draft.uid: draft for draft in self._drafts([row], [uid])}
+            except BadRow as error:
+                bad.append(str(error))
+        plain = [draft for draft in drafts.values() if not self._has_media(draft)]
+        lengths = {d.uid: len(ids) for d, ids in zip(plain, self._encode([draft.text for draft in plain]))}
+        seen = [draft for draft in drafts.values() if self._has_media(draft)]
+        with ThreadPoolExecutor(self._config.filter_overlong_prompts_workers) as pool:
+            for draft, found in zip(seen, pool.map(self._measure, seen)):
+                if isinstance(found, BadRow):
+                    bad.append(str(found))
+                else:
+                    lengths[draft.uid] = found
+        if bad and self._config.on_bad_media == "stop":
+            raise BadRow(f"{bad[0]} (data.on_bad_media=skip leaves such rows out)")
+        self.bad_rows += bad
+        return [lengths.get(uid) for uid in uids]
 
-    def _messages(self, row: Columns, uid: str) -> list[Message]:
+    def _measure(self, draft: _Draft) -> int | BadRow:
+        assert self._media is not None
+        try:
+            whole = self._config.check_media == "full"
+            return self._media.length(draft.text, draft.sources, draft.uid, self._special, decode_all=whole)
+        except MediaError as error:
+            return BadRow(str(error))
+
+    def _look(self, draft: _Draft) -> tuple[list[int], Media | None]:
+        """Token ids and media of a prompt with images or videos."""
+        assert self._media is not None
+        try:
+            ids, media = self._media.read(draft.text, draft.sources, draft.uid, self._special)
+        except MediaError as error:
+            raise BadRow(str(error)) from error
+        limit = self._config.max_prompt_length
+        if len(ids) > limit:
+            raise BadRow(
+                f"{draft.uid}: its images or videos have changed since the run began: the prompt has {len(ids)} tokens "
+                f"now, more than data.max_prompt_length={limit}."
+            )
+        return ids, media
+
+    def _has_media(self, draft: _Draft) -> bool:
+        """Whether the processor must read it: it has media, or places for some, which is then an error."""
+        if self._processor is None:
+            return False
+        return bool(draft.sources) or any(token in draft.text for token in self._processor.tokens)
+
+    def _drafts(self, rows: list[Columns], uids: list[str]) -> list[_Draft]:
+        found = [self._messages(row, uid) for row, uid in zip(rows, uids)]
+        texts = self._chat.write([messages for messages, _ in found], uids)
+        return [_Draft(row, uid, text, media) for row, uid, text, (_, media) in zip(rows, uids, texts, found)]
+
+    def _messages(self, row: Columns, uid: str) -> tuple[list[Message], Sources]:
         name = self._config.prompt_key
         prompt = lookup(row, name)
         if prompt is MISSING:
             raise missing_column(row, uid, name, "data.prompt_key")
-        messages = as_messages(prompt, uid, name)
+        inline = Sources()
+        messages = as_messages(prompt, uid, name, inline if self._media else None)
         if self._template:
             turn = last_user_turn(messages, uid)
-            turn["content"] = self._template.render(turn["content"], row, uid)
-        return messages
+            turn["content"] = self._template.render(turn["content"], self._template_columns(row), uid)
+        return messages, self._sources(row, inline, uid)
+
+    def _template_columns(self, row: Columns) -> Columns:
+        """What a template sees: for models that see, `images` and `videos` are lists in every row."""
+        if self._media is None:
+            return row
+        names = {"images": self._config.image_key, "videos": self._config.video_key}
+        lists = {name: column_items(row, key) for name, key in names.items()}
+        return lists | row | {key: lists[name] for name, key in names.items()}
+
+    def _sources(self, row: Columns, inline: Sources, uid: str) -> Sources:
+        if self._media is not None:
+            try:
+                return self._media.sources(row, inline, uid)
+            except MediaError as error:
+                raise BadRow(str(error)) from error
+        for name in (self._config.image_key, self._config.video_key):
+            if column_items(row, name):
+                raise UserError(
+                    f"{uid}: column {name!r} is filled, and the model reads text only, or came without a processor "
+                    "(preprocessor_config.json). Use a vision-language model, or remove the column."
+                )
+        return inline
+
+    @property
+    def _special(self) -> bool:
+        # A chat template writes the special tokens itself; a plain text gets those the tokenizer adds by default.
+        return not self._chat.speaks_chat
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        # A chat template writes the special tokens itself; a plain text gets those the tokenizer adds by default.
-        special = not self._chat.speaks_chat
+        if not texts:
+            return []
         return self._tokenizer(
-            texts, add_special_tokens=special, return_attention_mask=False, truncation=False, verbose=False
+            texts, add_special_tokens=self._special, return_attention_mask=False, truncation=False, verbose=False
         )["input_ids"]
+
+    def _extra(self, row: Columns, media: Media | None) -> Columns:
+        """Every column, but for those whose pictures are in `media` already: they would travel with every sample."""
+        left_out = () if media is None else (self._config.image_key, self._config.video_key)
+        return {name: value for name, value in row.items() if name not in left_out}
 
     def _answer(self, row: Columns, uid: str) -> Any:
         answer = lookup(row, self._config.answer_key)
@@ -123,12 +259,9 @@ class PromptDataset:
             raise missing_column(row, uid, self._config.answer_key, "data.answer_key")
         return answer
 
-    def _refuse_media(self, row: Columns, uid: str) -> None:
-        for name in (self._config.image_key, self._config.video_key):
-            if row.get(name):
-                raise UserError(
-                    f"{uid}: column {name!r} is filled, but image and video prompts are not in this version yet."
-                )
+    @property
+    def _or_shrink(self) -> str:
+        return "" if self._media is None else " or lower data.max_pixels and data.min_pixels"
 
     def _keep_short_enough(self) -> None:
         """Leave out, or refuse, prompts longer than `data.max_prompt_length`."""
@@ -139,14 +272,16 @@ class PromptDataset:
         if not kept:
             raise UserError(
                 f"{self._key}: all {len(self.lengths)} prompts are longer than data.max_prompt_length={limit}: "
-                f"they have {min(self.lengths)} to {max(self.lengths)} tokens. Raise data.max_prompt_length."
+                f"they have {min(self.lengths)} to {max(self.lengths)} tokens. Raise data.max_prompt_length"
+                f"{self._or_shrink}."
             )
         if not self._config.filter_overlong_prompts:
             longest = max(range(len(self.lengths)), key=self.lengths.__getitem__)
             raise UserError(
                 f"{self._uids[longest]} has {self.lengths[longest]} tokens, more than data.max_prompt_length={limit} "
                 f"({len(self.lengths) - len(kept)} of {len(self.lengths)} prompts are too long). "
-                "Raise data.max_prompt_length, or set data.filter_overlong_prompts=true to leave them out."
+                f"Raise data.max_prompt_length{self._or_shrink}, "
+                "or set data.filter_overlong_prompts=true to leave them out."
             )
         self._rows = [self._rows[index] for index in kept]
         self._uids = [self._uids[index] for index in kept]
@@ -155,18 +290,3 @@ class PromptDataset:
 
 def _file(name: str, resolve: Resolve) -> Path:
     return Path(resolve(str(Path(name).expanduser())))
-
-
-def _chat_template(value: str | None, resolve: Resolve) -> str | None:
-    """The text of `data.override_chat_template`, which is given inline or as a file."""
-    if not value:
-        return None
-    if is_template_text(value):
-        return value
-    path = _file(value, resolve)
-    if not path.is_file():
-        raise UserError(f"data.override_chat_template: {value!r} is neither Jinja text nor a file that exists.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"data.override_chat_template: {path} cannot be read ({error}).") from error

@@ -2,20 +2,26 @@
 
 The order of epoch e is a function of (seed, e) alone, so a position is two numbers: the epoch, and how many of its
 rows have been handed out. A run that resumes with another batch size goes on at the same row.
+
+A row whose image cannot be read any more when its turn comes costs no step: another row stands in for it in training,
+and validation goes on without it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from whet.data.dataset import BadRow
 from whet.errors import UserError
 from whet.types import Prompt
 
+MOST_STAND_INS = 20  # rows tried in place of one: when as many are bad, it is not about one row
+
 
 class Prompts(Protocol):
-    """What a loader hands out batches of."""
+    """What a loader hands out batches of; `take` raises `BadRow` for rows that cannot be read any more."""
 
     def __len__(self) -> int: ...
 
@@ -25,7 +31,15 @@ class Prompts(Protocol):
 class PromptLoader:
     """Endless training batches by `next_batch`, or one whole pass by iteration."""
 
-    def __init__(self, dataset: Prompts, batch_size: int, shuffle: bool, seed: int, drop_last: bool = True) -> None:
+    def __init__(
+        self,
+        dataset: Prompts,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool = True,
+        warn: Callable[[str], None] = print,
+    ) -> None:
         """`batch_size` -1 means all rows at once; with `drop_last` an epoch's last rows that fill no batch are left."""
         rows = len(dataset)
         if rows == 0:
@@ -41,6 +55,7 @@ class PromptLoader:
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
+        self._warn = warn
         self._position = 0
         self._enter(epoch=0)
 
@@ -73,8 +88,8 @@ class PromptLoader:
         return indices
 
     def prompts(self, rows: Sequence[int]) -> list[Prompt]:
-        """The prompts of some rows."""
-        return self._dataset.take(rows)
+        """The prompts of some rows, one for each: where a row cannot be read any more, that of a row near it."""
+        return [prompt or self._stand_in(row, rows) for row, prompt in zip(rows, self._readable(rows))]
 
     def resize(self, batch_size: int) -> None:
         """Go on from the same row in batches of another size."""
@@ -94,7 +109,33 @@ class PromptLoader:
         """One pass over all rows, the last batch as short as it comes; the training position stays where it is."""
         order = self._order_of(epoch=0)
         for start in range(0, len(order), self._batch_size):
-            yield self._dataset.take(order[start : start + self._batch_size])
+            prompts = self._readable(order[start : start + self._batch_size])
+            if any(prompts):
+                yield [prompt for prompt in prompts if prompt is not None]
+
+    def _readable(self, rows: Sequence[int]) -> list[Prompt | None]:
+        """The prompts of rows; None, and a warning, for one that cannot be read."""
+        try:
+            return list(self._dataset.take(rows))
+        except BadRow as error:
+            if len(rows) == 1:
+                self._warn(f"left out: {error}")
+                return [None]
+            return [prompt for row in rows for prompt in self._readable([row])]
+
+    def _stand_in(self, row: int, batch: Sequence[int]) -> Prompt:
+        """The prompt of the next row that can be read and is not in the batch, if there is another."""
+        total = len(self._dataset)
+        others = [(row + away) % total for away in range(1, min(total, MOST_STAND_INS + len(batch)))]
+        fresh = [each for each in others if each not in set(batch)]
+        for other in (fresh + [each for each in others if each not in fresh])[:MOST_STAND_INS]:
+            (prompt,) = self._readable([other])
+            if prompt is not None:
+                return prompt
+        raise UserError(
+            f"{MOST_STAND_INS} rows of the data in a row cannot be read any more; the warnings above say why. Is the "
+            "folder of the images still there (data.image_dir)?"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it is a position in."""

@@ -21,8 +21,7 @@ from whet.learn.reference import Reference
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
 from whet.model.names import folder_weights
-from whet.model.processor import load_processor
-from whet.model.processor import Processor
+from whet.model.processor import Processor, load_processor
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
@@ -151,7 +150,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     critic_path = parts.critic_path(config, tokenizer, console)
     if is_spread(config):
         check_spread(config)
-    processor = load_processor(tokenizer_path, model_config, tokenizer, chosen.trust_remote_code)
+    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
@@ -197,6 +196,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         stages=stages,
         total_steps=total_steps,
         group=models.group,
+        processor=processor,
     )
 
 
