@@ -168,7 +168,7 @@ def test_entropy_terms_and_coefficients_of_a_step() -> None:
     loss, metrics = loss_and_metrics(Coefficients(kl=0.0, entropy=0.02))  # a controller's, not the config's
     assert loss == pytest.approx(plain - 0.02 * entropy)
     assert metrics["entropy_loss"] == pytest.approx(entropy)
-    config.worker.actor.entropy_coeff, config.worker.actor.use_entropy_penalty = 0.0, True
+    config.worker.actor.entropy_coeff, config.algorithm.use_entropy_penalty = 0.0, True
     loss, metrics = loss_and_metrics()
     surprise = float((-scored.log_probs_BT.detach() * mask).sum() / mask.sum())
     assert loss == pytest.approx(plain + 0.06 * surprise)

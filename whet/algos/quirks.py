@@ -40,7 +40,6 @@ class Quirks:
     counts_in_single_precision: bool = False  # vppo: ⌈share · length⌉ is now and then one more than it should be
     text_depends_on_images: bool = False  # vppo: responses to text alone lose tokens, and count as not dependent
     weights_by_micro_batch: bool = False  # vppo: shaping's mean weight is 1 in each micro-batch, not the mini-batch
-    shaping_needs_selection: bool = False  # vppo: without use_vppo_on_perception, use_advantage_shaping does nothing
     penalty_by_tokens: bool = False  # vppo: the entropy penalty is a mean over tokens whatever loss_avg_mode says
     # Controllers
     entropy_bonus_lags: bool = False  # or1: the adaptive bonus is switched by the entropy of the step before
@@ -83,7 +82,6 @@ _OF = {
         counts_in_single_precision=True,
         text_depends_on_images=True,
         weights_by_micro_batch=True,
-        shaping_needs_selection=True,
         penalty_by_tokens=True,
     ),
     "or1": Quirks(

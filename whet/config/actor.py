@@ -86,8 +86,6 @@ class ActorConfig:
     dppo_ratio_max: float = key(20.0, "dppo_tv, dppo_kl: ratios count at most this much", above=0)
     dro_beta: float = key(0.05, "dro: weight of the squared distance to the policy that sampled", above=0)
     entropy_coeff: float = key(0.0, "weight of the entropy bonus: the mean entropy times this is taken off the loss")
-    use_entropy_penalty: bool = key(False, "VPPO: make sampled tokens likelier, which lowers the entropy")
-    entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
     adaptive_entropy: AdaptiveEntropyConfig = field(
         default_factory=AdaptiveEntropyConfig, metadata=section("an entropy bonus that follows a target")
     )

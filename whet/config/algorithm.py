@@ -25,6 +25,8 @@ ADV_ESTIMATORS = (*GROUP_ESTIMATORS, "gae", "remax", "reinforce_plus_plus")
 PF_PPO = ("pow", "max_min", "max_random")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 _ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
+PERCEPTION_MASKS = ("patches", "noise", "blur", "grey", "blank")
+PERCEPTION_KLS = ("k3", "full")
 KL_PENALTIES = (*_ESTIMATORS, *(f"{name}+" for name in _ESTIMATORS), "full")
 
 
@@ -88,6 +90,31 @@ class AlgorithmConfig:
     filter_groups: FilterGroupsConfig = field(
         default_factory=FilterGroupsConfig, metadata=section("DAPO's dynamic sampling")
     )
+    use_vppo_on_perception: bool = key(
+        False, "VPPO: only the tokens of a response that depend most on its images get a policy gradient"
+    )
+    top_p_perception_tokens: float = key(0.2, "share of each response that they are", above=0, most=1)
+    use_vppo_on_entropy: bool = key(
+        False, "only the tokens of highest entropy get a policy gradient; with use_vppo_on_perception, either of both"
+    )
+    top_p_entropy_tokens: float = key(0.2, "share of each response that they are", above=0, most=1)
+    use_advantage_shaping: bool = key(
+        False, "VPPO: responses that depend more on their images weigh more, 1 on average over a mini-batch"
+    )
+    advantage_scaling_min: float = key(0.8, "weight of the response that depends least on its images", least=0, most=1)
+    perception_mask: str = key(
+        "patches",
+        "what a dependency on images is measured against: black squares of 14 pixels, noise, blur, all grey, all black",
+        choices=PERCEPTION_MASKS,
+    )
+    perception_mask_ratio: float = key(
+        0.5, "chance of each square to be black, of perception_mask=patches", least=0, most=1
+    )
+    perception_kl: str = key(
+        "k3", "how it is measured: k3 of the sampled token, or full = KL over all tokens", choices=PERCEPTION_KLS
+    )
+    use_entropy_penalty: bool = key(False, "VPPO: make sampled tokens likelier, which lowers the entropy")
+    entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
     use_pf_ppo: bool = key(False, "draw the samples of a step anew, with replacement, by their scores (PF-PPO)")
     pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig, metadata=section("how PF-PPO draws samples anew"))
     rollout_correction: RolloutCorrectionConfig = field(

@@ -98,6 +98,20 @@ _OVERLONG = {name: name for name in ("enable", "len", "penalty_factor")}
 _ADAPTIVE_ENTROPY = {
     name: name for name in ("enabled", "target_entropy", "max_ent_coef", "min_ent_coef", "delta_ent_coef")
 }
+# VPPO-RL has these in both places; the actor's are overwritten there.
+_VPPO = {
+    name: name
+    for name in (
+        "use_vppo_on_perception",
+        "top_p_perception_tokens",
+        "use_vppo_on_entropy",
+        "top_p_entropy_tokens",
+        "use_advantage_shaping",
+        "advantage_scaling_min",
+        "use_entropy_penalty",
+        "entropy_penalty_coef",
+    )
+}
 
 
 def _under(theirs: str, ours: str, names: dict[str, str]) -> dict[str, str]:
@@ -132,6 +146,7 @@ ALIASES: dict[str, str] = {
     **_under("reward_model.overlong_buffer", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("reward_model.reward_kwargs.overlong_buffer_cfg", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("actor_rollout_ref.actor.adaptive_entropy", "worker.actor.adaptive_entropy", _ADAPTIVE_ENTROPY),
+    **_under("worker.actor", "algorithm", _VPPO),
     "trainer.total_training_steps": "trainer.max_steps",
     "trainer.test_freq": "trainer.val_freq",
     "trainer.default_local_dir": "trainer.save_checkpoint_path",

@@ -13,6 +13,7 @@ def recipe_problems(config: Config) -> Iterator[str]:
     yield from _tries(config)
     yield from _overlong(config)
     yield from _controllers(config)
+    yield from _perception(config)
 
 
 def refills(config: Config) -> bool:
@@ -85,3 +86,18 @@ def _controllers(config: Config) -> Iterator[str]:
         )
     if entropy.enabled and entropy.target_entropy == 0:
         yield "worker.actor.adaptive_entropy.target_entropy=0 is below every entropy; set what to aim at, such as 0.2"
+
+
+def _perception(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    selections = [name for name in ("use_vppo_on_perception", "use_vppo_on_entropy") if getattr(algorithm, name)]
+    if selections and config.worker.actor.loss_type == "geo_mean":
+        yield (
+            f"algorithm.{selections[0]}=true chooses tokens, but worker.actor.loss_type=geo_mean has one loss for a "
+            "whole response; choose another loss"
+        )
+    if algorithm.match == "vppo" and algorithm.use_advantage_shaping and not algorithm.use_vppo_on_perception:
+        yield (
+            "algorithm.use_advantage_shaping=true does nothing in VPPO-RL without algorithm.use_vppo_on_perception; "
+            "set both, or leave algorithm.match at whet, where each works alone"
+        )

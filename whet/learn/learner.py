@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
 from whet.learn.full_state import save_adapters, save_weights
+from whet.learn.masked_kl import masked_kl_all
 from whet.learn.packing import pad, to_device
 from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
@@ -59,6 +60,11 @@ class Learner:
         """Exact KL (B, T) of the current weights from the reference, without gradient."""
         tokens = self._budget.tokens_experience
         return score_all(self.model, samples, self._temperature, self.config, tokens, reference.full_kl)
+
+    def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor:
+        """Exact KL (B, T) of the current weights from themselves with masked images, of the same responses."""
+        tokens = self._budget.tokens_experience
+        return masked_kl_all(self.model, samples, masked, self._temperature, self.config, tokens)
 
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Σ_v π(v)² (B, T) of the current weights."""

@@ -34,6 +34,7 @@ class Experience:
     returns_BT: Tensor
     values_BT: Tensor | None = None  # the critic's, where there is one
     weights_BT: Tensor | None = None  # importance weights of the rollout correction
+    dependency_BT: Tensor | None = None  # how much each token depends on the images of its prompt
     # what the rollout correction found: of the batch once, or of each mini-batch as it is trained on
     correction_metrics: list[dict[str, float]] = field(default_factory=list)
 
@@ -112,7 +113,7 @@ def make_experience(
             rewards_BT[row, len(sample.ids) - 1] = sample.reward
     metrics: dict[str, float] = {}
     computed = dict(computed or {})
-    kl_BT = computed.pop("full_kl", None)
+    kl_BT, dependency_BT = computed.pop("full_kl", None), computed.pop("dependency", None)
     if ref_log_probs_BT is not None and not config.use_kl_loss:
         kl_BT = kl_penalty(old_log_probs_BT, ref_log_probs_BT, config.kl_penalty)
     if kl_BT is not None:
@@ -145,6 +146,7 @@ def make_experience(
         returns_BT,
         signals.values_BT,
         weights_BT,
+        dependency_BT,
         found,
     )
     return experience, metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
 from whet.run.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
 from whet.run.experience import Experience, on_device
+from whet.run.focus import focus_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,26 @@ class Objective:
         if not whole.tokens:
             return None
         aggregate = Aggregator(actor.loss_avg_mode, whole, quirks(config.algorithm.match))
+        focus = focus_of(batch, mini, config.algorithm)
         prepared = {}
         if prepare is not None:
-            prepared = prepare(batch.loss_inputs(mini, current_log_probs()), actor)
+            inputs = batch.loss_inputs(mini, current_log_probs())
+            prepared = prepare(inputs if focus is None else focus.weighed(inputs, range(len(mini))), actor)
 
         def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
             log_probs_BT, entropy_BT = scored.log_probs_BT, scored.entropy_BT
             chosen, T = [mini[i] for i in rows], log_probs_BT.shape[1]
             inputs = batch.loss_inputs(chosen, log_probs_BT)
+            if focus is not None:
+                inputs = focus.narrowed(focus.weighed(inputs, rows), rows, entropy_BT)
             inputs.prepared = {
                 name: on_device(values[rows, :T], log_probs_BT.device) for name, values in prepared.items()
             }
             mask = inputs.mask_BT
             loss, metrics = policy_loss(inputs, actor, aggregate)
             metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask)}
+            if focus is not None:
+                metrics |= focus.metrics(aggregate, mask, rows, entropy_BT)
             if kl_of is not None:
                 kl = aggregate(kl_of(scored, chosen, mask), mask)
                 loss = loss + weights.kl * kl
@@ -81,9 +88,10 @@ class Objective:
                 bonus = aggregate(entropy_BT, mask)
                 loss = loss - weights.entropy * bonus
                 metrics |= {"entropy_loss": bonus.detach()}
-            if actor.use_entropy_penalty:
-                penalty = aggregate(-inputs.log_probs_BT, mask)
-                loss = loss + actor.entropy_penalty_coef * penalty
+            if config.algorithm.use_entropy_penalty:
+                by_tokens = replace(aggregate, mode="token-mean") if aggregate.quirks.penalty_by_tokens else aggregate
+                penalty = by_tokens(-inputs.log_probs_BT, mask)
+                loss = loss + config.algorithm.entropy_penalty_coef * penalty
                 metrics |= {"entropy_penalty": penalty.detach()}
             return loss, metrics
 

@@ -12,6 +12,7 @@ from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
 from whet.run.experience import for_fresh, sampler_log_probs
 from whet.run.measure import StepClock
+from whet.run.perception import needs_dependency, visual_dependency
 from whet.types import Sample
 
 if TYPE_CHECKING:
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 Provider = Callable[["Rooms", Sequence[Sample], StepClock], Tensor]
 
 
-def compute_signals(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> dict[str, Tensor]:
-    """What the configured estimator and penalty want to know of scored samples before the update, by name."""
+def compute_signals(
+    rooms: Rooms, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
+) -> dict[str, Tensor]:
+    """What the configured estimator and penalties want to know of scored samples before the update, by name."""
     algorithm = rooms.config.algorithm
     needs = list(needs_of(algorithm.adv_estimator))
     if rooms.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
         needs.append("full_kl")  # in the loss it is made in the update, with its gradient
-    return {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+    found = {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+    if needs_dependency(algorithm):
+        found["dependency"] = visual_dependency(rooms, samples, old_log_probs_BT, step, clock)
+    return found
 
 
 def old_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:

@@ -83,7 +83,7 @@ class Trainer:
         rooms, state = self.rooms, self.state
         old = old_log_probs(rooms, samples, clock)
         ref = reference_log_probs(rooms, samples, clock)
-        computed = compute_signals(rooms, samples, clock)
+        computed = compute_signals(rooms, samples, old, state.step, clock)
         experience, metrics = make_experience(samples, old, ref, self.config.algorithm, computed, rooms.control.kl)
         experience, drawn_anew = resampled(experience, self.config, state.step)
         metrics |= drawn_anew | update_critic(rooms, experience, state.step, clock)
