@@ -158,7 +158,7 @@ def test_all_prompts_too_long(dataset, filtering):
         ([{"prompt": [{"role": "user", "content": ""}], "answer": 1}], {}, r"turn 1 of the chat is empty"),
         ([{"prompt": [{"role": "user", "content": 4}], "answer": 1}], {}, r"turn 1: content must be text"),
         ([{"prompt": [{"role": "user", "content": ["x"]}], "answer": 1}], {}, r"each part of the content"),
-        ([{"prompt": [{"role": "user", "content": [{"type": "image"}]}], "answer": 1}], {}, r"1 holds an image.* text only"),
+        ([{"prompt": [{"role": "user", "content": [{"type": "image"}]}], "answer": 1}], {}, r"an image.* text only"),
         ([{"prompt": [{"role": "system", "content": "x"}], "answer": 1}], {}, r"no turn with the role user"),
         ([{"prompt": [USER_TURN, {"role": "assistant", "content": "y"}], "answer": 1}], {}, r"ends with an assistant"),
         ([{"prompt": "x", "answer": 1, "images": ["a.png"]}], {}, r":1: column 'images' .*text only.*vision-language"),

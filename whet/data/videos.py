@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ def open_video(source: Any, folder: Path | None, fps: float) -> Video:
         files = sorted(file for file in data.iterdir() if file.suffix.lower() in PICTURES)
         return _of_frames(files, None, fps, rate)
     if isinstance(data, Image.Image) or (isinstance(data, Path) and data.suffix.lower() in MOVING):
-        return _of_animation(open_lazily(data), fps)
+        return _of_animation(data, fps)
     if isinstance(data, bytes):
         try:
-            return _of_animation(open_lazily(data), fps)
+            return _of_animation(data, fps)
         except MediaError as error:
             if not _has_pyav():
                 raise error
@@ -83,28 +83,30 @@ def _frame(source: Any, folder: Path | None, index: int) -> Any:
         raise MediaError(f"has a bad frame: number {index + 1} {error}") from error
 
 
-def _of_animation(image: Image.Image, fps: float) -> Video:
+def _of_animation(data: Path | bytes | Image.Image, fps: float) -> Video:
+    image = open_lazily(data)
     total = getattr(image, "n_frames", 1)
     if total < 2:
         raise MediaError("is one still picture; the frames of a video are a list in the list of videos")
-    try:
-        milliseconds = 0.0
-        for index in range(total):
-            image.seek(index)
-            image.load()  # some formats tell a frame's duration only then
-            milliseconds += image.info.get("duration") or 100  # what browsers take for none
-    except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
-        raise MediaError(f"cannot be decoded ({reason_of(error)})") from error
+    milliseconds = sum(shown.info.get("duration") or 100 for shown in _run_through(image))  # as browsers take none
     chosen, rate = evenly(total, total / milliseconds * 1000, fps)
 
     def read() -> list[Image.Image]:
-        frames = []
-        for index in chosen:
-            image.seek(index)
-            frames.append(in_rgb(image.copy()))
-        return frames
+        wanted = set(chosen)  # from a file opened anew: not every format can be wound back
+        return [in_rgb(shown.copy()) for i, shown in enumerate(_run_through(open_lazily(data))) if i in wanted]
 
     return Video(len(chosen), image.size, rate, read)
+
+
+def _run_through(image: Image.Image) -> Iterator[Image.Image]:
+    """The image at every frame; some formats tell a frame's duration only once it is decoded."""
+    for index in range(getattr(image, "n_frames", 1)):
+        try:
+            image.seek(index)
+            image.load()
+        except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
+            raise MediaError(f"cannot be decoded ({reason_of(error)})") from error
+        yield image
 
 
 def _has_pyav() -> bool:
