@@ -128,11 +128,11 @@ class MediaReader:
         """Do something with one image or video, naming it in what goes wrong."""
         try:
             return work()
-        except (MediaError, ValueError, MemoryError) as error:
-            reason = "has" if isinstance(error, ValueError) else ""
-            raise MediaError(
-                f"{uid}: {kind} {number} (column {self._column(kind)!r}) {reason} {error}".replace("  ", " ") + "."
-            ) from error
+        except (MediaError, ValueError, OSError, MemoryError) as error:
+            reason = (
+                str(error) if isinstance(error, MediaError) else f"cannot be used ({error or type(error).__name__})"
+            )
+            raise MediaError(f"{uid}: {kind} {number} (column {self._column(kind)!r}) {reason}.") from error
 
     def _processed(self, uid: str, work: Callable[[], T]) -> T:
         try:
