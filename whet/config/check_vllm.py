@@ -19,7 +19,14 @@ def vllm_problems(config: Config) -> Iterator[str]:
         if rollout.tensor_parallel_size > 1:
             size = f"worker.rollout.tensor_parallel_size={rollout.tensor_parallel_size}"
             yield f"{size}: {name} is not split over devices by this key; set it to 1, or the engine to vllm"
+        if rollout.replicas > 1:
+            yield f"worker.rollout.replicas={rollout.replicas} is for vllm, but {name}; set it to 1"
         return
+    if rollout.replicas > 1 and (rollout.mode != "process" or rollout.tensor_parallel_size > 1):
+        yield (
+            f"worker.rollout.replicas={rollout.replicas}: several vLLMs share a device in worker.rollout.mode=process "
+            "and with tensor_parallel_size=1 only; set it to 1, or those"
+        )
     if rollout.exact:
         yield f"worker.rollout.exact=true: {name} computes in its own way; set it to false, or the engine to native"
     filters = rollout.top_p < 1 or rollout.top_k > 0 or rollout.min_p > 0

@@ -42,6 +42,7 @@ class RolloutConfig:
     server_folder: str | None = key(None, "folder for weights that whet and the server see; null = temporary, here")
     free_cache_engine: bool = key(False, "an SGLang server gives its cache's memory back while whet trains")
     tensor_parallel_size: int = key(1, "devices that share one copy of the model", least=1)
+    replicas: int = key(1, "vllm: processes that share the device and the prompts", least=1)
     disable_log_stats: bool = key(True, "no statistics from the engine")
     disable_tqdm: bool = key(False, "no progress bar while sampling")
     val_override_config: dict[str, Any] = field(

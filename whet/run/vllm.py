@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config import Config
@@ -41,14 +43,26 @@ def check_vllm(config: Config, model: PretrainedConfig) -> None:
 
 
 def open_vllm_engine(
-    config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], log: Path | None
+    config: Config,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    ends: frozenset[int],
+    log: Path | None,
+    device: torch.device | None = None,
 ) -> Engine:
-    """vLLM, started or connected to; it samples once it was given weights."""
+    """vLLM on a device, or on the model's, started or connected to; it samples once it was given weights."""
     rollout = config.worker.rollout
     client = None
     if rollout.server_address is not None:
         client = Client(rollout.server_address, os.environ.get(TOKEN), rollout.server_timeout)
-    settings = _settings(config, model.dtype, on_cpu=model.device.type == "cpu")
+    device = device or model.device
+    settings = _settings(config, model.dtype, on_cpu=device.type == "cpu")
+    settings = replace(
+        settings,
+        device_memory=0 if settings.on_cpu else torch.cuda.get_device_properties(device).total_memory,
+        model_bytes=sum(each.numel() for each in model.parameters()) * (4 if settings.dtype == "float32" else 2),
+        weights_at_hand=not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1),
+    )
     return open_vllm(settings, model.config, tokenizer, ends, client, log)
 
 
@@ -70,4 +84,5 @@ def _settings(config: Config, learner: torch.dtype, on_cpu: bool) -> Settings:
         disable_log_stats=rollout.disable_log_stats,
         trust_remote_code=config.worker.actor.model.trust_remote_code,
         on_cpu=on_cpu,
+        replicas=rollout.replicas,
     )

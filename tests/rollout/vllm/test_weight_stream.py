@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whet.rollout.vllm import sender as sending
-from whet.rollout.vllm.child.whet_vllm_wire import buckets, checksum, receive, send, unpack
+from whet.rollout.vllm.child.whet_vllm_wire import buckets, checksum, fill, receive, send, unpack
 from whet.rollout.vllm.sender import WeightSender
 from whet.rollout.vllm.settings import CHILD
 
@@ -35,6 +35,10 @@ class Worker:
     def __init__(self) -> None:
         self.taken: dict[str, Tensor] = {}
         self.device = "meta"  # has no packed head
+        self.model_runner = self
+
+    def get_model(self) -> None:
+        return None
 
     def reload_weights(self, weights_iterator: Iterable[tuple[str, Tensor]]) -> None:
         self.taken = dict(weights_iterator)
@@ -50,7 +54,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 
 @pytest.mark.parametrize("size", [1, 64, 1 << 20])
 def test_buckets_hold_every_tensor_once(size: int) -> None:
-    packed = list(buckets(weights(), size))
+    packed = [
+        (table, fill(torch.empty(used, dtype=torch.uint8), table, tensors))
+        for table, tensors, used in buckets(weights(), size)
+    ]
     found = {name: tensor for table, flat in packed for name, tensor in unpack(table, flat)}
     assert list(found) == list(TENSORS)
     assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in weights())

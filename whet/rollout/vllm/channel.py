@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,35 +18,42 @@ from typing import Any
 from whet.errors import UserError
 from whet.rollout.vllm.child.whet_vllm_wire import receive, send
 from whet.rollout.vllm.process import end_group, ending, last_words
-from whet.rollout.vllm.sender import WeightSender
+from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import CHILD, Settings
+
+Offer = WeightSender | WeightsAtHand
 
 
 class Channel:
     """Requests out, replies in; a thread reads and gives each reply to whoever waits for it."""
 
     def __init__(self, connection: socket.socket, arguments: dict[str, Any], obituary: Callable[[str], str]) -> None:
-        """`obituary` words the end of the other side, given what it said itself."""
+        """`obituary` words the end of the other side, given what it said itself. `wait_until_up` must follow."""
         self._connection, self._obituary = connection, obituary
         self._lock = threading.Lock()  # of who waits for what
         self._sending = threading.Lock()
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._gone: str | None = None
-        started = self._expect("start")
+        self._started = self._expect("start")
         threading.Thread(target=self._read, name="whet-vllm", daemon=True).start()
         self._send({"arguments": arguments})
-        started.result()
+
+    def wait_until_up(self) -> None:
+        """Return when vLLM can be asked for samples; UserError with its words when it cannot."""
+        self._started.result()
 
     @property
     def pending(self) -> int:
         """Requests that are being written."""
         return len(self._waiting)
 
-    def submit(self, key: str, prompt: list[int], params: dict[str, Any], version: int) -> Future[dict[str, Any]]:
-        """Queue one sample."""
-        future = self._expect(key)
-        self._send({"do": "add", "id": key, "prompt": prompt, "params": params, "version": version})
-        return future
+    def submit(
+        self, prompts: list[list[int]], requests: list[tuple[str, int, int]], params: dict[str, Any], version: int
+    ) -> list[Future[dict[str, Any]]]:
+        """Queue samples: the key, the prompt and the seed of each."""
+        futures = [self._expect(key) for key, _, _ in requests]
+        self._send({"do": "add", "prompts": prompts, "requests": requests, "params": params, "version": version})
+        return futures
 
     def abort(self, keys: list[str]) -> None:
         """Let samples go that nobody waits for any more."""
@@ -54,23 +62,23 @@ class Channel:
                 self._waiting.pop(key, None)
         self._send({"do": "abort", "ids": keys})
 
-    def load(self, sender: WeightSender) -> list[dict[str, str]]:
-        """Have every worker take the weights on offer; what each says it received."""
-        return self._ask("load", {**sender.offer(), "version": sender.version})["received"]
+    def load(self, offer: Offer) -> Future[dict[str, Any]]:
+        """Have every worker take the weights on offer; `received` of the answer is what each says it has."""
+        return self._ask("load", {**offer.offer(), "version": offer.version})
 
-    def sleep(self) -> None:
-        """Have vLLM give its memory back until the next request."""
-        self._ask("sleep", {})
+    def sleep(self, level: int) -> Future[dict[str, Any]]:
+        """Have vLLM give its memory back; `level` of the answer is how far it went."""
+        return self._ask("sleep", {"level": level})
 
     def close(self) -> None:
         """Say goodbye; the other side ends."""
         self._obituary = lambda _: "it was closed"
         self._send({"do": "close"})
 
-    def _ask(self, what: str, more: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, what: str, more: dict[str, Any]) -> Future[dict[str, Any]]:
         future = self._expect(what)
         self._send({"do": what, **more})
-        return future.result()
+        return future
 
     def _expect(self, key: str) -> Future[dict[str, Any]]:
         future: Future[dict[str, Any]] = Future()
@@ -92,18 +100,27 @@ class Channel:
         said = ""
         try:
             while True:
-                message, _ = receive(self._connection)
+                message, body = receive(self._connection)
                 if "failed" in message:
                     said = message["failed"]
-                    continue
-                with self._lock:
-                    future = self._waiting.pop(message.get("id") or message["did"], None)
-                if future is not None:
-                    future.set_result(message)
+                elif "written" in message:
+                    for key, reply in _samples(message["written"], body):
+                        self._settle(key, reply)
+                elif "refused" in message:
+                    for key, words in message["refused"].items():
+                        self._settle(key, {"error": words})
+                else:
+                    self._settle(message["did"], message)
         except (EOFError, OSError, ValueError):
             self._die(self._obituary(said))
         finally:
             self._connection.close()
+
+    def _settle(self, key: str, reply: dict[str, Any]) -> None:
+        with self._lock:
+            future = self._waiting.pop(key, None)
+        if future is not None:
+            future.set_result(reply)
 
     def _die(self, words: str) -> None:
         with self._lock:
@@ -111,6 +128,21 @@ class Channel:
             waiting, self._waiting = list(self._waiting.values()), {}
         for future in waiting:
             future.set_exception(UserError(words))
+
+
+def _samples(table: list[list[Any]], body: bytearray) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was written, out of a frame: all token ids, then all log-probs."""
+    ids, log_probs = array("i"), array("f")
+    ids.frombytes(memoryview(body)[: len(body) // 2])
+    log_probs.frombytes(memoryview(body)[len(body) // 2 :])
+    at = 0
+    for key, count, finish, version in table:
+        here = slice(at, at + count)
+        at += count
+        yield (
+            key,
+            {"ids": ids[here].tolist(), "log_probs": log_probs[here].tolist(), "finish": finish, "version": version},
+        )
 
 
 class ProcessChannel(Channel):
@@ -129,20 +161,13 @@ class ProcessChannel(Channel):
                 env=settings.environment(),
                 start_new_session=True,  # Ctrl-C reaches the trainer only; ending the group reaches vLLM's workers
             )
-        try:
-            super().__init__(ours, arguments, self._ended)
-        except BaseException:
-            self._end(grace=0.0)  # one that is still starting does not listen
-            raise
+        super().__init__(ours, arguments, self._ended)
 
     def close(self) -> None:
         """End the child and everything it started; the log of one that died stays."""
-        self._end(grace=10.0)
-
-    def _end(self, grace: float) -> None:
         died = self._gone is not None
         super().close()
-        end_group(self.process, grace)
+        end_group(self.process, grace=10.0 if self._started.done() else 0.0)  # one that still starts does not listen
         if not self._keep_log and not died:
             self._log.unlink(missing_ok=True)
 
@@ -174,6 +199,15 @@ class InlineChannel(Channel):
         self._thread = threading.Thread(target=serve, args=(theirs, lambda: None), name="vllm", daemon=True)
         self._thread.start()
         super().__init__(ours, arguments, lambda said: f"worker.rollout.mode=inline: vLLM ended: {said}")
+
+    def load(self, offer: Offer) -> Future[dict[str, Any]]:
+        """As in another process; weights at hand are read where they are."""
+        if isinstance(offer, WeightsAtHand):
+            from whet_vllm_extension import AT_HAND
+
+            AT_HAND.clear()
+            AT_HAND[offer.token] = offer.read
+        return super().load(offer)
 
     def close(self) -> None:
         """End vLLM's loop."""

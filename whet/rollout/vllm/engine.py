@@ -1,6 +1,7 @@
 """vLLM behind the Engine protocol: token ids in, token ids and log-probs out, weights from the learner.
 
-Every sample is a request of its own with its own seed; vLLM's prefix cache computes their shared prompt once.
+Every sample is a request of its own with its own seed; vLLM's prefix cache computes their shared prompt once. Several
+vLLMs may share the prompts: its scheduler is one Python thread that looks at every sequence for every token.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import asyncio
 import itertools
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,7 @@ from whet.rollout.native.sequence import Sequence as Response
 from whet.rollout.native.stop import StopCheck
 from whet.rollout.server.client import Client
 from whet.rollout.uniforms import stream_keys
-from whet.rollout.vllm.channel import Channel, InlineChannel, ProcessChannel
-from whet.rollout.vllm.sender import WeightSender
+from whet.rollout.vllm.replicas import Replicas
 from whet.rollout.vllm.server import OwnServerEngine, VLLMServerEngine
 from whet.rollout.vllm.settings import Settings, write_folder
 from whet.types import Prompt, Sample
@@ -48,6 +49,9 @@ class VLLMEngine:
         """`config` is the model's; `log` is the file for what vLLM prints."""
         self.version = -1
         self._loaded: int | None = None
+        self._source: Weights | None = None  # where the loaded version came from
+        self._weights: Weights | None = None  # the same, while vLLM sleeps without a copy
+        self._waking = threading.Lock()
         self._settings, self._end_ids = settings, sorted(end_ids)
         self._vocabulary = config.get_text_config().vocab_size
         self._stop = StopCheck(tokenizer, end_ids)
@@ -56,12 +60,7 @@ class VLLMEngine:
         self._folder = tempfile.TemporaryDirectory(prefix="whet-vllm-")
         try:
             write_folder(Path(self._folder.name), config, tokenizer)
-            arguments = settings.arguments(Path(self._folder.name), config)
-            self._channel: Channel = (
-                InlineChannel(settings, arguments)
-                if settings.mode == "inline"
-                else ProcessChannel(settings, arguments, log)
-            )
+            self._vllm = Replicas(settings, settings.arguments(Path(self._folder.name), config), log)
         except BaseException:
             self._folder.cleanup()
             raise
@@ -75,17 +74,13 @@ class VLLMEngine:
     ) -> list[Sample]:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        requests: list[_Request] = []
+        self._wake()
+        requests = self._submit(prompts, params, ids)
         try:
-            for prompt, first in zip(prompts, ids, strict=True):
-                requests += self._submit(prompt, params, first)
-            unfinished = {request.future for request in requests}
-            while unfinished:
-                ended, unfinished = wait(unfinished, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    future.result()  # one that failed ends all of them
+            for future in as_completed([request.future for request in requests]):
+                future.result()  # one that failed ends all of them
                 if progress is not None:
-                    progress(len(ended))
+                    progress(1)
         except BaseException:
             self._abort(requests)
             raise
@@ -93,7 +88,9 @@ class VLLMEngine:
 
     async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
         """n samples of one prompt; joins whatever is being decoded, leaves when cancelled."""
-        requests = self._submit(prompt, params, sample_id)
+        if self._weights is not None:
+            await asyncio.to_thread(self._wake)
+        requests = self._submit([prompt], params, [sample_id])
         try:
             await asyncio.gather(*(asyncio.wrap_future(request.future) for request in requests))
         except BaseException:
@@ -102,40 +99,65 @@ class VLLMEngine:
         return [self._sample(request) for request in requests]
 
     def load(self, weights: Weights, version: int) -> None:
-        """Sample with these weights from now on; they stream to every worker and are checked there and here."""
-        if self._channel.pending:
-            raise RuntimeError(f"{self._channel.pending} samples are being written with the weights to be replaced")
-        self._loaded = None  # should anything fail now, nothing is sampled
+        """Sample with these weights from now on; every worker takes them, and they are checked there and here."""
+        if self._vllm.pending:
+            raise RuntimeError(f"{self._vllm.pending} samples are being written with the weights to be replaced")
+        self._loaded = self._weights = None  # should anything fail now, nothing is sampled
         self.version = version
-        with WeightSender(weights, version, self._settings.tensor_parallel_size) as sender:
-            try:
-                received = self._channel.load(sender)
-            except UserError:
-                if sender.error is not None:
-                    raise sender.error from None
-                raise
-            sender.check(received)
+        self._vllm.load(weights, version)
         self._loaded = version
+        self._source = weights
 
     def release(self) -> None:
-        """Let vLLM sleep; it wakes for the next request. On a CPU it has nothing to give back."""
-        if not self._channel.pending:
-            self._channel.sleep()
+        """Let vLLM sleep; it wakes for the next request. On a CPU it has nothing to give back.
+
+        Weights that the learner has anyway are thrown away meanwhile: to copy them to host memory and back takes
+        longer than to take them again.
+        """
+        if self._vllm.pending or self._loaded is None:
+            return
+        if self._vllm.sleep():
+            self._weights = self._source
 
     def close(self) -> None:
         """End vLLM and every process it started."""
-        self._channel.close()
+        self._vllm.close()
         self._folder.cleanup()
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The process that runs vLLM, where it is another."""
-        assert isinstance(self._channel, ProcessChannel), "vLLM runs in this process"
-        return self._channel.process
+        """The first process that runs vLLM, where it is another."""
+        return self._vllm.processes[0]
 
-    def _submit(self, prompt: Prompt, params: SamplingParams, first: int) -> list[_Request]:
+    def _wake(self) -> None:
+        """Give a vLLM that threw its weights away the same ones again."""
+        with self._waking:
+            if self._weights is not None and self._loaded is not None:
+                weights, version = self._weights, self._loaded
+                self._loaded = self._weights = None
+                self._vllm.load(weights, version, again=True)
+                self._loaded = version
+
+    def _submit(self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int]) -> list[_Request]:
         if self._loaded is None or self._loaded != self.version:
             raise RuntimeError(f"vLLM holds version {self._loaded} of the weights, not {self.version}: load them first")
+        for prompt in prompts:
+            self._check(prompt, params)
+        firsts = torch.tensor(list(ids), dtype=torch.int64).reshape(-1, 1)
+        seeds = stream_keys(params.seed, (firsts + torch.arange(params.n)).view(-1)).tolist()
+        keys = [str(next(self._keys)) for _ in seeds]
+        futures = self._vllm.submit(
+            [prompt.ids for prompt in prompts],
+            [(key, at // params.n, seed & (2**63 - 1)) for at, (key, seed) in enumerate(zip(keys, seeds))],  # none < 0
+            self._options(params),
+            self._loaded,
+        )
+        return [
+            _Request(key, prompts[at // params.n], params, at % params.n, future)
+            for at, (key, future) in enumerate(zip(keys, futures))
+        ]
+
+    def _check(self, prompt: Prompt, params: SamplingParams) -> None:
         if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._vocabulary:
             last = self._vocabulary - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
@@ -146,16 +168,6 @@ class VLLMEngine:
                 f"{prompt.uid}: {len(prompt.ids)} tokens and a response of {params.max_tokens} are more than "
                 f"worker.rollout.max_model_len={self._settings.max_model_len}"
             )
-        options = self._options(params)
-        seeds = stream_keys(params.seed, torch.arange(params.n) + first).tolist()
-        requests = []
-        for index, seed in enumerate(seeds):
-            key = str(next(self._keys))
-            each = options | {"seed": seed & (2**63 - 1)}  # vLLM takes none below 0
-            requests.append(
-                _Request(key, prompt, params, index, self._channel.submit(key, prompt.ids, each, self._loaded))
-            )
-        return requests
 
     def _options(self, params: SamplingParams) -> dict[str, Any]:
         """vLLM's sampling parameters. Its own end tokens are switched off: whet's are all there are."""
@@ -169,6 +181,7 @@ class VLLMEngine:
             "stop_token_ids": [] if params.ignore_eos else self._end_ids,
             "ignore_eos": True,
             "logprobs": 0,  # the sampled token's alone
+            "flat_logprobs": True,
             "detokenize": bool(params.stop),
             "skip_special_tokens": False,
         }
@@ -176,7 +189,7 @@ class VLLMEngine:
     def _abort(self, requests: list[_Request]) -> None:
         left = [request.key for request in requests if not request.future.done()]
         if left:
-            self._channel.abort(left)
+            self._vllm.abort(left)
 
     def _sample(self, request: _Request) -> Sample:
         reply = request.future.result()

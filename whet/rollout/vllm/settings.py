@@ -20,6 +20,8 @@ from whet.rollout.vllm import child
 CHILD = Path(child.__file__).parent
 EXTENSION = "whet_vllm_extension.WhetExtension"
 _LEAST_CACHE, _MOST_CACHE = 1 << 28, 1 << 32  # bytes of a CPU's cache
+_BLOCK = 32  # tokens; the cache is given out in blocks of 16
+_BESIDES = 3 << 30  # bytes of a vLLM on a GPU besides weights and cache: activations, graphs, the CUDA context
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 
 
@@ -41,6 +43,10 @@ class Settings:
     disable_log_stats: bool = True
     trust_remote_code: bool = False
     on_cpu: bool = True
+    replicas: int = 1  # vLLMs that share the device
+    device_memory: int = 0  # bytes of the GPU
+    model_bytes: int = 0  # of the weights, as vLLM holds them
+    weights_at_hand: bool = False  # the learner can be asked for its weights at any time, without other ranks
 
     def check(self) -> None:
         """Find vLLM before anything is loaded; UserError where it is not."""
@@ -67,7 +73,8 @@ class Settings:
 
     def arguments(self, folder: Path, config: PretrainedConfig) -> dict[str, Any]:
         """vLLM's engine arguments, by its names."""
-        tokens = max(self.max_num_batched_tokens, self.max_num_seqs)
+        sequences = -(-self.max_num_seqs // self.replicas)
+        tokens = max(self.max_num_batched_tokens, sequences)
         if not self.enable_chunked_prefill:
             tokens = max(tokens, self.max_model_len)  # a prompt must then fit into one pass
         chosen: dict[str, Any] = {
@@ -76,9 +83,9 @@ class Settings:
             "generation_config": "vllm",
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
-            "max_num_seqs": self.max_num_seqs,
+            "max_num_seqs": sequences,
             "max_num_batched_tokens": tokens,
-            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "gpu_memory_utilization": self.gpu_memory_utilization / self.replicas,
             "tensor_parallel_size": self.tensor_parallel_size,
             "enforce_eager": self.enforce_eager,
             "enable_prefix_caching": self.enable_prefix_caching,
@@ -89,8 +96,9 @@ class Settings:
             "worker_extension_cls": EXTENSION,
             "distributed_executor_backend": "mp" if self.tensor_parallel_size > 1 else "uni",
         }
-        if self.on_cpu:
-            chosen["kv_cache_memory_bytes"] = self._cpu_cache(config)
+        cache = self._cpu_cache(config) if self.on_cpu else self._gpu_cache(config)
+        if cache is not None:
+            chosen["kv_cache_memory_bytes"] = cache
         return chosen
 
     def environment(self) -> dict[str, str]:
@@ -106,11 +114,26 @@ class Settings:
 
     def _cpu_cache(self, config: PretrainedConfig) -> int:
         """Bytes of keys and values for every sequence at its longest, within limits: host memory is shared."""
+        wanted = self._token_bytes(config) * self.max_num_seqs * (self.max_model_len + 256)
+        return min(max(_LEAST_CACHE, wanted), _MOST_CACHE) // self.replicas
+
+    def _gpu_cache(self, config: PretrainedConfig) -> int | None:
+        """Bytes for every sequence of one vLLM at its longest; None, and vLLM takes its share, where those do not fit.
+
+        A cache that is larger than it can ever fill only takes longer to wake.
+        """
+        wanted = self._token_bytes(config) * self.max_num_seqs * (self.max_model_len + _BLOCK)
+        share = self.gpu_memory_utilization * self.device_memory
+        if wanted + self.replicas * (self.model_bytes + _BESIDES) > share:
+            return None
+        return max(_LEAST_CACHE, wanted // self.replicas)
+
+    def _token_bytes(self, config: PretrainedConfig) -> int:
+        """Bytes of one token's keys and values; more than models with windows or states of another kind need."""
         text = config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        token = 2 * text.num_hidden_layers * heads * head_dim * (4 if self.dtype == "float32" else 2)
-        return min(max(_LEAST_CACHE, token * self.max_num_seqs * (self.max_model_len + 256)), _MOST_CACHE)
+        return 2 * text.num_hidden_layers * heads * head_dim * (4 if self.dtype == "float32" else 2)
 
 
 def write_folder(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:

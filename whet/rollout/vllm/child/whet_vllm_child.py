@@ -5,6 +5,7 @@ It leads a process group of its own, and takes vLLM's workers with it when the t
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ def end_group() -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it would run in the middle of decoding; the host collects when weights are exchanged
     well = serve(socket.socket(fileno=int(sys.argv[1])), on_hangup=end_group)
     sys.stdout.flush()
     sys.stderr.flush()

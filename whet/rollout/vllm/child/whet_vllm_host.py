@@ -1,25 +1,30 @@
 """The loop around vLLM's engine: read requests from a socket, step, write what finished.
 
-Requests join and leave between any two steps. Weights are exchanged when nothing is being decoded.
+Requests join and leave between any two steps. Weights are exchanged when nothing is being decoded. A frame carries as
+many requests, or finished samples, as there are at that moment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import queue
 import socket
 import threading
 import traceback
+from array import array
 from collections.abc import Callable
 from typing import Any
 
 from whet_vllm_wire import receive, send
 
+_DRAIN_STEPS = 16  # more than vLLM ever has in flight
+
 
 class Host:
     """One vLLM engine, and the requests inside it."""
 
-    def __init__(self, arguments: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, arguments: dict[str, Any], reply: Callable[..., None]) -> None:
         from vllm import EngineArgs, LLMEngine
         from vllm.platforms import current_platform
 
@@ -37,22 +42,26 @@ class Host:
         return bool(self._versions)
 
     def add(self, message: dict[str, Any]) -> None:
-        """Take a request in; one that vLLM refuses costs nobody else anything."""
+        """Take requests in: [key, which prompt, seed] of each; one that vLLM refuses costs nobody else anything."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        key = message["id"]
-        if message["version"] != self._version:
-            self._reply({"id": key, "error": f"asked for version {message['version']}, holds {self._version}"})
+        version, refused = message["version"], {}
+        if version != self._version:
+            words = f"asked for version {version} of the weights, holds {self._version}"
+            self._reply({"refused": {key: words for key, _, _ in message["requests"]}})
             return
         self._wake("weights", "kv_cache")
-        try:
-            params = SamplingParams(**message["params"], output_kind=RequestOutputKind.FINAL_ONLY)
-            self._engine.add_request(key, {"prompt_token_ids": message["prompt"]}, params)
-        except ValueError as error:
-            self._reply({"id": key, "error": str(error)})
-            return
-        self._versions[key] = message["version"]
+        for key, which, seed in message["requests"]:
+            try:
+                params = SamplingParams(**message["params"], seed=seed, output_kind=RequestOutputKind.FINAL_ONLY)
+                self._engine.add_request(key, {"prompt_token_ids": message["prompts"][which]}, params)
+            except ValueError as error:
+                refused[key] = str(error)
+            else:
+                self._versions[key] = version
+        if refused:
+            self._reply({"refused": refused})
 
     def abort(self, message: dict[str, Any]) -> None:
         """Let requests leave; nobody waits for them."""
@@ -60,41 +69,50 @@ class Host:
         self._engine.abort_request(keys)
 
     def load(self, message: dict[str, Any]) -> None:
-        """Take new weights; whatever was computed with the old ones is forgotten."""
-        self._wake("weights")
+        """Take new weights; whatever was computed with the old ones is forgotten. The cache may sleep on."""
         self._version = None
+        self._wake("weights")
         arguments = (message["host"], message["port"], message["token"], str(message["version"]))
         received = self._engine.collective_rpc("whet_take_weights", args=arguments)
-        self._engine.reset_prefix_cache()
+        self._forget()
+        gc.collect()
         self._version = message["version"]
         self._reply({"did": "load", "received": received})
 
-    def sleep(self) -> None:
-        """Give the device's memory back until the next request."""
-        if self._can_sleep and not self.busy and not self._asleep:
-            self._engine.sleep(level=1)
+    def sleep(self, message: dict[str, Any]) -> None:
+        """Give the device's memory back: at level 1 weights wait in host memory, at level 2 they are gone."""
+        level = message["level"] if self._can_sleep and not self.busy and not self._asleep else 0
+        if level:
+            self._engine.sleep(level=level)
             self._asleep = {"weights", "kv_cache"}
-        self._reply({"did": "sleep"})
+        if level == 2:
+            self._version = None
+        self._reply({"did": "sleep", "level": level})
 
     def step(self) -> None:
         """Bring every request some tokens further and hand out those that ended."""
+        ended, ids, log_probs = [], array("i"), array("f")
         for output in self._engine.step():
             if output.finished and (version := self._versions.pop(output.request_id, None)) is not None:
                 (written,) = output.outputs
-                pairs = zip(written.logprobs or (), written.token_ids)
-                self._reply(
-                    {
-                        "id": output.request_id,
-                        "ids": list(written.token_ids),
-                        "log_probs": [at[token].logprob for at, token in pairs],
-                        "finish": written.finish_reason,
-                        "version": version,
-                    }
-                )
+                found = written.logprobs
+                ids.extend(written.token_ids)
+                log_probs.extend(found.logprobs[at] for at in found.start_indices[: len(written.token_ids)])
+                ended.append([output.request_id, len(written.token_ids), written.finish_reason, version])
+        if ended:
+            self._reply({"written": ended}, memoryview(ids.tobytes() + log_probs.tobytes()))
 
     def close(self) -> None:
         """End vLLM's own processes."""
         self._engine.engine_core.shutdown()
+
+    def _forget(self) -> None:
+        """Empty the prefix cache. What vLLM still has in flight for requests that ended may hold on to parts of it."""
+        for _ in range(_DRAIN_STEPS):
+            if self._engine.reset_prefix_cache():
+                return
+            self._engine.step()
+        raise RuntimeError("vLLM did not forget keys and values of the old weights")
 
     def _wake(self, *tags: str) -> None:
         wanted = [tag for tag in tags if tag in self._asleep]
@@ -112,7 +130,7 @@ def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
         first, _ = receive(connection)
         inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=_read_into, args=(connection, inbox, on_hangup), daemon=True).start()
-        host = Host(first["arguments"], lambda message: send(connection, message))
+        host = Host(first["arguments"], lambda *frame: send(connection, *frame))
         send(connection, {"did": "start"})
         _loop(host, inbox)
         host.close()
@@ -141,7 +159,7 @@ def _loop(host: Host, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
                 case "load":
                     host.load(message)
                 case "sleep":
-                    host.sleep()
+                    host.sleep(message)
                 case "close":
                     return
         host.step()

@@ -1,4 +1,4 @@
-"""Frames on a socket: a JSON header, and for weights the bytes of a bucket of tensors behind it."""
+"""Frames on a socket: a JSON header and bytes behind it, of a bucket of weights or of samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_HEADER = 1 << 30
 
 def send(connection: socket.socket, message: dict[str, Any], body: memoryview | None = None) -> None:
     """Write one frame."""
-    header = json.dumps(message).encode()
+    header = json.dumps(message, separators=(",", ":")).encode()
     connection.sendall(struct.pack("!QQ", len(header), 0 if body is None else body.nbytes) + header)
     if body is not None:
         connection.sendall(body)
@@ -42,24 +42,26 @@ def _read(connection: socket.socket, size: int) -> bytearray:
     return data
 
 
-def buckets(weights: Iterable[tuple[str, Tensor]], size: int) -> Iterator[tuple[list[list[Any]], Tensor]]:
-    """Tensors side by side in buckets of about `size` bytes: (name, dtype, shape, offset) of each, and the bytes."""
+def buckets(weights: Iterable[tuple[str, Tensor]], size: int) -> Iterator[tuple[list[list[Any]], list[Tensor], int]]:
+    """Tensors that go together into buckets of about `size` bytes: (name, dtype, shape, offset) of each, the tensors,
+    and the bytes they need side by side."""
     table: list[list[Any]] = []
     kept: list[Tensor] = []
     used = 0
     for name, tensor in weights:
         if kept and used + tensor.nbytes > size:
-            yield table, _side_by_side(table, kept, used)
+            yield table, kept, used
             table, kept, used = [], [], 0
         table.append([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), used])
         kept.append(tensor)
-        used += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
+        used += max(-(-tensor.nbytes // _ALIGNED), 1) * _ALIGNED  # an empty tensor still makes a bucket
     if kept:
-        yield table, _side_by_side(table, kept, used)
+        yield table, kept, used
 
 
-def _side_by_side(table: list[list[Any]], tensors: list[Tensor], size: int) -> Tensor:
-    flat = torch.zeros(max(size, _ALIGNED), dtype=torch.uint8)  # empty tensors alone still make a bucket
+def fill(flat: Tensor, table: list[list[Any]], tensors: list[Tensor]) -> Tensor:
+    """Lay the tensors of a bucket into a buffer that is large enough."""
+    flat.zero_()  # the gaps between tensors count in the checksum
     for (_, _, shape, offset), tensor in zip(table, tensors):
         flat[offset : offset + tensor.nbytes].view(tensor.dtype).view(shape).copy_(tensor)
     return flat
