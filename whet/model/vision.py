@@ -27,7 +27,7 @@ _IMAGE_IDS = ("image_token_id", "image_token_index")
 _VIDEO_IDS = ("video_token_id", "video_token_index")
 _OTHER_IDS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
 _PIXELS = (("pixel_values", "image_grid_thw"), ("pixel_values_videos", "video_grid_thw"))
-_TIMES = "second_per_grid_ts"  # which only positions are made of
+TIMES = "second_per_grid_ts"  # which only positions are made of
 
 
 def has_vision(config: PretrainedConfig) -> bool:
@@ -122,16 +122,20 @@ class Vision:
         if prompt.media is None or not self.in_pieces:
             return np.arange(P)[None], P
         ids = torch.tensor([prompt.ids])
-        kinds = torch.zeros_like(ids, dtype=torch.int32)
-        for kind, token in ((1, self.image_id), (2, self.video_id)):
-            kinds[ids == (-1 if token is None else token)] = kind
         rule = self._base.get_rope_index
         known = inspect.signature(rule).parameters
-        given = {name: prompt.media.inputs.get(name) for name in ("image_grid_thw", "video_grid_thw", _TIMES)}
-        given["mm_token_type_ids"] = kinds
+        given = {name: prompt.media.inputs.get(name) for name in ("image_grid_thw", "video_grid_thw", TIMES)}
+        given["mm_token_type_ids"] = self.kinds(ids)
         found, _ = rule(input_ids=ids, **{name: value for name, value in given.items() if name in known})
         positions = found[:, 0].numpy()
         return positions, int(positions.max()) + 1
+
+    def kinds(self, ids: Tensor) -> Tensor:
+        """0 where a token is text, 1 for an image, 2 for a video, as transformers counts them."""
+        kinds = torch.zeros_like(ids, dtype=torch.int32)
+        for kind, token in ((1, self.image_id), (2, self.video_id)):
+            kinds[ids == (-1 if token is None else token)] = kind
+        return kinds
 
     def row_media(self, laid: Sequence[tuple[int, Prompt]], device: torch.device | str) -> RowMedia:
         """What a row holds whose prompts begin at these tokens; no tensors where it holds text alone."""
@@ -139,7 +143,7 @@ class Vision:
         joined: dict[str, list[Tensor]] = {}
         for _, prompt in shown:
             for name, tensor in prompt.media.inputs.items():  # type: ignore[union-attr]
-                if isinstance(tensor, Tensor) and name != _TIMES:
+                if isinstance(tensor, Tensor) and name != TIMES:
                     joined.setdefault(name, []).append(tensor)
         inputs = {name: _to(torch.cat(tensors), device) for name, tensors in joined.items()}
         found = [

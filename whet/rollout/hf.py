@@ -16,6 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria, StoppingCriteriaList
 
 from whet.model import attention
+from whet.model.vision import TIMES, check_prompt, placeholder_ids, vision_of
 from whet.rollout.engine import Progress, SamplingParams, Weights
 from whet.rollout.uniforms import stream_keys
 from whet.types import FinishReason, Prompt, Sample
@@ -74,10 +75,26 @@ class HFEngine:
         ids = torch.tensor([[pad] * (width - len(p.ids)) + p.ids for p, _, _ in rows], device=self._model.device)
         mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p, _, _ in rows], device=ids.device)
         seed = int(stream_keys(params.seed, torch.tensor([rows[0][2]])))
+        shown = self._media(ids, [prompt for prompt, _, _ in rows])
         with _plain(self._model), torch.random.fork_rng():
             torch.manual_seed(seed)
-            output = cast(Any, self._model).generate(ids, attention_mask=mask, **self._options(params, width))
+            output = cast(Any, self._model).generate(ids, attention_mask=mask, **shown, **self._options(params, width))
         return self._samples(rows, output, params)
+
+    def _media(self, ids: Tensor, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
+        """What `generate` is given of images and videos: a copy for every row."""
+        for prompt in prompts:
+            check_prompt(self._model, prompt)
+        vision = vision_of(self._model)
+        if vision is None or all(prompt.media is None for prompt in prompts):
+            return {}
+        inputs = vision.row_media([(0, prompt) for prompt in prompts], ids.device).inputs
+        if vision.in_pieces:
+            inputs |= {"mm_token_type_ids": vision.kinds(ids)}
+            given = (prompt.media.inputs.get(TIMES) for prompt in prompts if prompt.media is not None)
+            if seconds := [torch.as_tensor(each) for each in given if each is not None]:
+                inputs |= {TIMES: torch.cat(seconds)}
+        return inputs
 
     def _options(self, params: SamplingParams, prompt_width: int) -> dict[str, object]:
         options: dict[str, object] = {
@@ -86,6 +103,7 @@ class HFEngine:
             "pad_token_id": self._tokenizer.pad_token_id,
             "eos_token_id": None if params.ignore_eos else sorted(self._end_ids),
             "output_logits": True,
+            "suppress_tokens": placeholder_ids(self._model.config) or None,
             "return_dict_in_generate": True,
         }
         if params.temperature > 0:
@@ -139,7 +157,7 @@ def _plain(model: PreTrainedModel) -> Iterator[None]:
     try:
         yield
     finally:
-        model.set_attn_implementation(attention.NAME)
+        model.set_attn_implementation(attention.implementation(model.config))
         model.generation_config = defaults
 
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.fused import has_kernels
+from whet.model.vision import check_prompt
 from whet.rollout.engine import Progress, SamplingParams, Weights
 from whet.rollout.native.runner import Drawn, ModelRunner, Runner
 from whet.rollout.native.scheduler import Scheduler
@@ -114,6 +115,7 @@ class NativeEngine:
         if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._runner.vocab_size:
             last = self._runner.vocab_size - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
+        check_prompt(self._runner.model, prompt)
         keys = stream_keys(params.seed, torch.arange(params.n) + sample_id).tolist()
         request = Request(prompt, params, unfinished=params.n, on_finish=on_finish)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]

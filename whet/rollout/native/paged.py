@@ -24,8 +24,9 @@ from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
 from whet.model.paged import PagedAttention, RememberingAttention
 from whet.rollout.native.pages import PAGE, PagePool, PromptPages, prompt_pages, sample_pages
+from whet.rollout.native.prompts import lay_prompts
 from whet.rollout.native.runner import Drawn
-from whet.rollout.native.sampler import SamplingRows, sample_rows
+from whet.rollout.native.sampler import SamplingRows, never_sampled, sample_rows
 from whet.rollout.native.sequence import Request, Sequence
 
 LOOKAHEAD = 8  # tokens between two looks of the host
@@ -54,6 +55,9 @@ class PagedRunner:
         self._end_ids = torch.tensor(sorted(end_ids), dtype=torch.int64, device=self.device)
         self._state = torch.zeros(slot_state.FACTS, max_num_seqs, dtype=torch.int64, device=self.device)
         self._filters = SamplingRows.neutral(max_num_seqs, self.device)
+        # Of positions from places in the cache: of the prompt's last token, and of what follows. 0 without images.
+        self._offsets = torch.zeros(2, max_num_seqs, dtype=torch.int64, device=self.device)
+        self._never = never_sampled(model.config, self.device)
         self._out_tokens = torch.zeros(LOOKAHEAD, max_num_seqs, dtype=torch.int32, device=self.device)
         self._out_log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
         cuda = self.device.type == "cuda"
@@ -135,18 +139,18 @@ class PagedRunner:
 
     def prefill(self, requests: list[Request]) -> None:
         """Keys and values of each prompt but for its last token, all prompts in one packed row."""
-        prompts = [(r.prompt.ids[:-1], cast(PromptPages, r.prefilled).pages) for r in requests if len(r.prompt.ids) > 1]
-        if not prompts:
+        requests = [r for r in requests if len(r.prompt.ids) > 1]
+        if not requests:
             return
-        lengths = np.array([len(ids) for ids, _ in prompts])
-        starts = lengths.cumsum() - lengths
-        segments = np.stack([starts, lengths, np.zeros_like(starts), np.zeros_like(starts)], axis=1)
-        positions = np.concatenate([np.arange(n) for n in lengths])
-        slots = np.concatenate([np.array(p)[np.arange(n) // PAGE] * PAGE for n, (_, p) in zip(lengths, prompts)])
-        ids = np.concatenate([ids for ids, _ in prompts])
-        ids_N, positions_N, slots_N = self._to_device(np.stack([ids, positions, slots + positions % PAGE]))
-        packed = packed_attention_for(segments, self.device)
-        hidden_states(self.model, ids_N, positions_N, RememberingAttention(packed, self._cache, slots_N))
+        row = lay_prompts(self.model, requests, self.device, but_last=True)
+        segments = np.stack([row.starts, row.lengths, *np.zeros((2, len(requests)), dtype=np.int64)], axis=1)
+        pages = [np.array(cast(PromptPages, r.prefilled).pages) for r in requests]
+        places = [np.arange(n) for n in row.lengths]
+        slots = np.concatenate([p[at // PAGE] * PAGE + at % PAGE for p, at in zip(pages, places)])
+        rows = self._to_device(np.stack([row.ids_N, slots, *np.atleast_2d(row.positions)]))
+        positions = rows[2:].view(row.positions.shape)
+        how = RememberingAttention(packed_attention_for(segments, self.device), self._cache, rows[1])
+        hidden_states(self.model, rows[0], positions, how, row.media)
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
         """Give sequences their slots; their first tokens come with the next window."""
@@ -164,6 +168,8 @@ class PagedRunner:
             # The last prompt token is read by decoding, which draws the first token from it.
             facts[:, i] = (prompt[-1], len(prompt) - 1, sequence.key, 0, params.max_tokens, 1, not params.ignore_eos, 0)
         slots = self._to_device(np.array([slot for slot, _ in admitted]))
+        offsets = np.array([(s.request.last_offset, s.request.offset) for _, s in admitted]).T
+        self._offsets.index_copy_(1, slots, self._to_device(offsets))
         self._state.index_copy_(1, slots, self._to_device(facts))
         self._block_table.index_copy_(0, slots, self._to_device(rows).to(torch.int32))
         self._filters.put(slots, [s.request.params for _, s in admitted])
@@ -177,6 +183,7 @@ class PagedRunner:
         if moves:
             sources, targets = self._to_device(np.array([move[:2] for move in moves]).T)
             self._state.index_copy_(1, targets, self._state.index_select(1, sources))
+            self._offsets.index_copy_(1, targets, self._offsets.index_select(1, sources))
             self._block_table.index_copy_(0, targets, self._block_table.index_select(0, sources))
             self._filters.move(sources, targets)
         self._state[slot_state.LIVE, running:] = 0
@@ -211,14 +218,19 @@ class PagedRunner:
         splits = 1 if is_exact(self.model) else choose_splits(B, self._kv_heads, self._processors, self._longest)
         slots_B, lengths_B, uniforms_B = slot_state.prepare(self._state, table, PAGE, B)
         ids_B, positions_B = self._state[slot_state.TOKEN, :B], self._state[slot_state.POSITION, :B]
+        if self._never is not None:  # a model that reads images
+            last, behind = self._offsets[:, :B]
+            positions_B = positions_B + torch.where(self._state[slot_state.WRITTEN, :B] == 0, last, behind)
         attention = PagedAttention(self._cache, table, slots_B, lengths_B, splits)
         logits_BV = head_of(self.model).logits(hidden_states(self.model, ids_B, positions_B, attention))
+        never = self._never
         if how.temperature is not None and not how.filtered:
-            tokens_B, log_probs_B = sample(logits_BV, how.temperature, uniforms_B)
+            possible_BV = logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
+            tokens_B, log_probs_B = sample(possible_BV, how.temperature, uniforms_B)
         else:
-            tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B)
-            if how.temperature is not None:  # as the learner computes it
-                log_probs_B, _, _ = row_statistics(logits_BV, tokens_B, how.temperature or 1.0, want_entropy=False)
+            tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B, never=never)
+        if how.temperature is not None and (how.filtered or never is not None):  # as the learner computes it
+            log_probs_B, _, _ = row_statistics(logits_BV, tokens_B, how.temperature or 1.0, want_entropy=False)
         slot_state.advance(self._state, tokens_B, log_probs_B, self._end_ids, self._out_tokens, self._out_log_probs)
 
     def release(self) -> None:

@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from whet.model.load import head_of, hidden_states
 from whet.rollout.native.attention import DecodeAttention, PrefillAttention
 from whet.rollout.native.cache import SlotCache
-from whet.rollout.native.sampler import sample
+from whet.rollout.native.prompts import lay_prompts
+from whet.rollout.native.sampler import never_sampled, sample
 from whet.rollout.native.sequence import Prefilled, Request, Sequence
 from whet.rollout.uniforms import uniforms
 
@@ -33,6 +34,7 @@ class Drawn:
 class Runner(Protocol):
     """What the engine needs of whoever runs the model. Running sequences occupy slots 0..B-1."""
 
+    model: PreTrainedModel
     vocab_size: int
 
     def reserve(self, request: Request) -> bool:
@@ -83,6 +85,7 @@ class ModelRunner:
         self.device = model.device
         self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
         self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
+        self._never = never_sampled(model.config, self.device)
 
     def reserve(self, request: Request) -> bool:
         """The cache grows as it must."""
@@ -90,18 +93,17 @@ class ModelRunner:
 
     def prefill(self, requests: list[Request]) -> None:
         """Keys, values and first logits of each prompt, all prompts in one packed row."""
-        prompts = [r.prompt.ids for r in requests]
-        lengths = [len(ids) for ids in prompts]
+        row = lay_prompts(self.model, requests, self.device)
+        lengths = row.lengths.tolist()
         attention = PrefillAttention(lengths, self.device)
-        ids = torch.tensor([i for prompt in prompts for i in prompt], device=self.device)
-        positions = torch.cat([torch.arange(n, device=self.device) for n in lengths])
-        hidden_NH = hidden_states(self.model, ids, positions, attention)
+        ids, positions = (torch.from_numpy(each).to(self.device) for each in (row.ids_N, row.positions))
+        hidden_NH = hidden_states(self.model, ids, positions, attention, row.media)
         ends = torch.tensor(lengths, device=self.device).cumsum(0)
         logits = head_of(self.model).logits(hidden_NH[ends - 1])
         layers = [attention.layers[i] for i in sorted(attention.layers)]
         pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
-        for request, kv, row in zip(requests, pieces, logits):
-            request.prefilled = Prefilled(torch.stack(kv), row)
+        for request, kv, logits_V in zip(requests, pieces, logits):
+            request.prefilled = Prefilled(torch.stack(kv), logits_V)
 
     def fits(self, sequence: Sequence) -> bool:
         """Every slot has room."""
@@ -128,6 +130,9 @@ class ModelRunner:
         positions = torch.tensor(lengths, device=self.device) - 1
         ids = torch.tensor([s.ids[-1] for s in running], device=self.device)
         attention = DecodeAttention(self.cache, positions, max(lengths))
+        offsets = [s.request.offset for s in running]
+        if any(offsets):
+            positions = positions + torch.tensor(offsets, device=self.device)
         hidden_BH = hidden_states(self.model, ids, positions, attention)
         return [self._draw(running, head_of(self.model).logits(hidden_BH))]
 
@@ -151,5 +156,6 @@ class ModelRunner:
     def _draw(self, sequences: list[Sequence], logits_BV: Tensor) -> Drawn:
         keys = torch.tensor([s.key for s in sequences], device=self.device)
         written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
-        tokens, log_probs = sample(logits_BV, [s.request.params for s in sequences], uniforms(keys, written))
+        params = [s.request.params for s in sequences]
+        tokens, log_probs = sample(logits_BV, params, uniforms(keys, written), self._never)
         return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist())

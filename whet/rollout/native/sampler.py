@@ -1,7 +1,8 @@
 """From logits to tokens, one uniform number a token.
 
 The log-prob that comes back is that of the whole distribution at the sampling temperature, before top-k, top-p and
-min-p cut it: the learner computes the same quantity, so the two can be compared and divided.
+min-p cut it: the learner computes the same quantity, so the two can be compared and divided. The same holds for tokens
+that are never sampled, such as those that stand for images.
 """
 
 from __future__ import annotations
@@ -11,25 +12,33 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import PretrainedConfig
 
+from whet.model.vision import placeholder_ids
 from whet.rollout.engine import SamplingParams
 
 _ALL = 2**31  # top-k that keeps every token
 
 
-def sample_alike(logits_BV: Tensor, temperature: float, uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Token ids (B,) and their log-probs (B,), all rows at one temperature and without filters.
+def never_sampled(config: PretrainedConfig, device: torch.device) -> Tensor | None:
+    """Ids that no response of a model may hold, or None where all may be sampled."""
+    ids = placeholder_ids(config)
+    return torch.tensor(ids, device=device) if ids else None
 
-    Nothing here comes from the host, so that it can be part of a CUDA graph.
-    """
+
+def sample_alike(
+    logits_BV: Tensor, temperature: float, uniforms_B: Tensor, never: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids (B,) and their log-probs (B,), all rows at one temperature and without filters."""
     logits_BV = logits_BV.float()
     if temperature not in (0.0, 1.0):
         logits_BV = logits_BV / temperature
     log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
+    possible_BV = _without(logits_BV, never)
     if temperature == 0.0:
-        tokens = logits_BV.argmax(dim=-1)
+        tokens = possible_BV.argmax(dim=-1)
     else:
-        tokens = _pick(torch.exp(logits_BV - log_normaliser), uniforms_B)
+        tokens = _pick(torch.exp(possible_BV - log_normaliser), uniforms_B)
     return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
 
 
@@ -73,25 +82,32 @@ class SamplingRows:
         return self.temperature_B, self.top_k_B, self.top_p_B, self.min_p_B
 
 
-def sample(logits_BV: Tensor, params: Seq[SamplingParams], uniforms_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Token ids (B,) and their log-probs (B,); row i follows params[i]."""
+def sample(
+    logits_BV: Tensor, params: Seq[SamplingParams], uniforms_B: Tensor, never: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids (B,) and their log-probs (B,); row i follows params[i], and no token is one of `never`."""
     filtered = any(p.filters for p in params)
     if len({p.temperature for p in params}) == 1 and not filtered:
-        return sample_alike(logits_BV, params[0].temperature, uniforms_B)
-    return sample_rows(logits_BV, SamplingRows.of(params, logits_BV.device), uniforms_B, filtered)
+        return sample_alike(logits_BV, params[0].temperature, uniforms_B, never)
+    return sample_rows(logits_BV, SamplingRows.of(params, logits_BV.device), uniforms_B, filtered, never)
 
 
 def sample_rows(
-    logits_BV: Tensor, rows: SamplingRows, uniforms_B: Tensor, filtered: bool = True
+    logits_BV: Tensor, rows: SamplingRows, uniforms_B: Tensor, filtered: bool = True, never: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The same with parameters that are tensors already; nothing here comes from the host."""
     greedy = rows.temperature_B == 0
     logits_BV = logits_BV.float() / rows.temperature_B.where(~greedy, 1.0)[:, None]
     log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
-    probs_BV = torch.exp(logits_BV - log_normaliser)
+    possible_BV = _without(logits_BV, never)
+    probs_BV = torch.exp(possible_BV - log_normaliser)
     tokens = _pick(_cut(probs_BV, rows) if filtered else probs_BV, uniforms_B)
-    tokens = torch.where(greedy, logits_BV.argmax(dim=-1), tokens)
+    tokens = torch.where(greedy, possible_BV.argmax(dim=-1), tokens)
     return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
+
+
+def _without(logits_BV: Tensor, never: Tensor | None) -> Tensor:
+    return logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
 
 
 def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:

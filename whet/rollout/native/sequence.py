@@ -47,6 +47,8 @@ class Request:
     params: SamplingParams
     sequences: list[Sequence] = field(default_factory=list)
     prefilled: Prefilled | PromptPages | None = None  # where its prompt lies, from prefill on
+    offset: int = 0  # of positions from indices behind the prompt: an image has other positions than it has tokens
+    last_offset: int = 0  # the same of the prompt's last token
     unfinished: int = 0
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
     error: BaseException | None = None  # what kept it from being finished
