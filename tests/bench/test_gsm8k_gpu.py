@@ -91,7 +91,7 @@ def test_the_whole_recipe_tiny_on_a_cpu(quickstart, data, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((out / "results.json").read_text())
     assert results["grpo"]["steps"] >= 1
-    assert results["warm_up"]["steps"] == 3 * 32 // 4
+    assert results["warm_up"]["steps"] == 5 * 32 // 4  # the epochs of warm_up.yaml
     assert {results[name]["problems"] for name in ("before", "warm_up", "grpo")} == {8}
     assert (out / "curve.png").stat().st_size > 0
     assert (out / "curve.csv").read_text().count("\n") == results["grpo"]["steps"] + 4
