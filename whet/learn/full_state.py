@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from whet.learn.ranks import Ranks, ranks_of
 from whet.model import lora
-from whet.model.gathering import full, local, part, sendable
+from whet.model.gathering import full, local, own_part, part, sendable
 
 
 def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -96,8 +96,7 @@ def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor],
             whole.copy_(given[name].detach())
         dist.broadcast(sendable(whole), group=ranks.everyone, group_src=0)
         if isinstance(target, DTensor):
-            # every rank has all of it: nothing is sent for the cut
-            whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None).to_local()
+            whole = own_part(whole, target)
         with torch.no_grad():
             local(target).copy_(whole)
 

@@ -38,8 +38,8 @@ def _use_kernels(hidden_NH: Tensor, softcap: float | None) -> bool:
 
 
 def chunks(n: int, vocabulary: int) -> list[slice]:
-    """Rows to take at a time so that their logits stay within the memory of one chunk."""
-    return _slices(n, max(16, _CHUNK_ELEMENTS // vocabulary))
+    """Rows to take at a time so that their logits stay within the memory of one chunk; at least one slice."""
+    return _slices(n, max(16, _CHUNK_ELEMENTS // vocabulary)) or [slice(0, 0)]
 
 
 def _slices(n: int, size: int) -> list[slice]:

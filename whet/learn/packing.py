@@ -6,7 +6,7 @@ the positions it would have alone. The gradient is the same as with a copy of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -31,10 +31,12 @@ class Packed:
     place_M: Tensor  # where each response token lies in the flattened (B, T) of the micro-batch
     shape: tuple[int, int]  # (B, T)
     media: RowMedia | None = None  # images and videos of the row's prompts; None for a text model
+    join: Callable[[Tensor], Tensor] | None = None  # from values of this rank's tokens to those of all, on every rank
 
     def unpack(self, values_M: Tensor) -> Tensor:
         """Values of response tokens as (B, T), 0 where there is no token."""
         B, T = self.shape
+        values_M = values_M if self.join is None else self.join(values_M)
         flat = torch.zeros(B * T, dtype=values_M.dtype, device=values_M.device)
         return flat.scatter(0, self.place_M, values_M).view(B, T)
 

@@ -6,6 +6,8 @@ that was not given ranks is trained by this process alone, and nothing here comm
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -13,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -21,7 +24,8 @@ T = TypeVar("T")
 class Ranks:
     """One process among those that hold a model.
 
-    Where several compute the same share together (tensor parallelism), they are one rank each of different `group`s.
+    Where several compute the same share together (tensor and sequence parallelism), they are one rank each of different
+    `group`s.
     """
 
     index: int = 0  # whose share of the samples is computed here; ranks that compute the same share have the same
@@ -29,6 +33,7 @@ class Ranks:
     group: dist.ProcessGroup | None = None  # one rank for each share, over which results are added up
     everyone: dist.ProcessGroup | None = None  # all ranks that hold a part of the model
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where this group can add up tensors
+    sequence: dist.ProcessGroup | None = None  # ranks that compute the same share, each some tokens of every row
 
     @property
     def is_first(self) -> bool:
@@ -56,6 +61,16 @@ class Ranks:
         dist.all_reduce(found, group=self.group)
         return found.cpu()
 
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of all gradients together, over the shards of all ranks; the same bits on every rank."""
+        if self.everyone is None:
+            return nn.utils.get_total_norm(gradients)
+        count = dist.get_world_size(self.everyone)
+        parts = [_own_norm(gradient, count).to(self.device) for gradient in gradients]
+        squares = torch.stack(parts or [torch.zeros((), device=self.device)]).square().sum()
+        dist.all_reduce(squares, group=self.everyone)
+        return squares.sqrt()
+
     def collect(self, numbers: dict[str, float]) -> list[dict[str, float]]:
         """Numbers by name of every share; not all need to have the same names."""
         if self.group is None:
@@ -79,6 +94,15 @@ class Ranks:
             for name, value in each.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums
+
+
+def _own_norm(gradient: Tensor, count: int) -> Tensor:
+    """The norm of this rank's shard among those of `count` ranks; of what r of them hold alike, that times 1/√r."""
+    if not isinstance(gradient, DTensor):
+        raise TypeError("a model of several ranks has sharded gradients")
+    mesh = gradient.device_mesh
+    shards = math.prod(mesh.size(i) for i, place in enumerate(gradient.placements) if not place.is_replicate())
+    return torch.linalg.vector_norm(gradient.to_local(), dtype=torch.float32) / math.sqrt(count / shards)
 
 
 _RANKS: WeakKeyDictionary[nn.Module, Ranks] = WeakKeyDictionary()

@@ -15,6 +15,7 @@ from whet.learn.log_probs import token_log_probs
 from whet.learn.packing import Packed, pack
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
+from whet.learn.sequence_parallel import own_tokens
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
 from whet.model.vision import vision_of
@@ -34,7 +35,7 @@ class Scored:
 
 def score(model: PreTrainedModel, samples: Sequence[Sample], temperature: float, share_prefix: bool) -> Scored:
     """Log-probs and entropies of one packed micro-batch."""
-    packed = pack(samples, share_prefix, model.device, vision_of(model))
+    packed = own_tokens(model, pack(samples, share_prefix, model.device, vision_of(model)))
     hidden_MH = response_hidden_states(model, packed)
     head = head_of(model)
     # Greedy sampling has no temperature to divide by; its log-probs are those of the plain distribution.

@@ -19,6 +19,7 @@ from whet.config.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.full_state import send_tensors
 from whet.learn.ranks import Ranks, train_together
+from whet.learn.tensor_parallel import cut_layer, keep_whole
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
 
@@ -52,11 +53,13 @@ def shard(
     device: torch.device,
     ranks: Ranks | None = None,
     policy: MixedPrecisionPolicy | None = None,
+    tensor: DeviceMesh | None = None,
 ) -> None:
     """Spread a model over the ranks of a mesh of one or two dimensions, in place, and let them share its work.
 
-    A model built on "meta" gets memory a layer at a time, with nothing in it: `fill` it afterwards. `ranks` says how
-    samples are divided where that differs from one share for each rank of the mesh.
+    A model built on "meta" gets memory a layer at a time, with nothing in it: fill it afterwards. `ranks` says how
+    samples are divided where that differs from one share for each rank of the mesh, `tensor` over which other ranks of
+    the same root mesh the layers are cut first.
     """
     offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if fsdp.enable_cpu_offload else OffloadPolicy()
     home = torch.device("cpu") if fsdp.enable_cpu_offload else device
@@ -65,10 +68,14 @@ def shard(
     language = model.backbone if isinstance(model, ValueModel) else model
     for layer in decoder_layers(language):
         _materialise(layer, home, memory)
+        if tensor is not None:
+            cut_layer(layer, language.config, tensor)
         frees = fsdp.enable_full_shard
         fully_shard(layer, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, offload_policy=offload)
         note_frees(layer, frees)
     _materialise(model, home, memory)
+    if tensor is not None:
+        keep_whole(model, tensor)
     fully_shard(language, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=offload)
     if isinstance(model, ValueModel):  # its head computes in the dtype that it has, whatever passes are in
         wide = MixedPrecisionPolicy(reduce_dtype=policy.reduce_dtype)
@@ -105,6 +112,7 @@ def load_sharded(
     mesh: DeviceMesh,
     device: torch.device,
     ranks: Ranks | None = None,
+    tensor: DeviceMesh | None = None,
 ) -> M:
     """A sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
 
@@ -113,11 +121,11 @@ def load_sharded(
     together = ranks or Ranks.of_world(device)
     if not fsdp.enable_rank0_init:
         model = load()
-        shard(model, fsdp, mesh, device, ranks)
+        shard(model, fsdp, mesh, device, ranks, tensor=tensor)
         return model
     source = _on_first(together, load)
     model = empty()
-    shard(model, fsdp, mesh, device, ranks)
+    shard(model, fsdp, mesh, device, ranks, tensor=tensor)
     given = None if source is None else dict(source.named_parameters()) | dict(source.named_buffers())
     with torch.no_grad():
         send_tensors(given, dict(model.named_parameters()) | dict(model.named_buffers()), together)

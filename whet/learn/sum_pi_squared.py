@@ -12,6 +12,7 @@ from whet.config.actor import ActorConfig
 from whet.learn.log_probs import chunks, scaled_logits
 from whet.learn.packing import pack
 from whet.learn.scoring import gather, response_hidden_states
+from whet.learn.sequence_parallel import own_tokens
 from whet.model.load import Head, head_of
 from whet.model.vision import vision_of
 from whet.types import Sample
@@ -35,7 +36,7 @@ def sum_pi_squared_all(
     """Σ_v π(v)² (B, T) of all samples, in micro-batches of its own; 0 past the end of a response."""
 
     def peaked(micro: list[Sample]) -> Tensor:
-        packed = pack(micro, config.share_prefix, model.device, vision_of(model))
+        packed = own_tokens(model, pack(micro, config.share_prefix, model.device, vision_of(model)))
         hidden_MH = response_hidden_states(model, packed)
         return packed.unpack(sum_pi_squared(hidden_MH, head_of(model), temperature or 1.0))
 

@@ -17,7 +17,6 @@ from whet.learn.full_state import full_optimizer_state, load_optimizer_state
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32, widen_gradients
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
-from whet.model.gathering import full
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -113,8 +112,7 @@ class Updates:
 
     def _clip(self) -> Tensor:
         """Scale gradients down to `max_grad_norm`; their norm before, over the shards of all ranks."""
-        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
-        norm = full(nn.utils.get_total_norm(grads))
+        norm = ranks_of(self._model).norm([p.grad for p in self._model.parameters() if p.grad is not None])
         nn.utils.clip_grads_with_norm_(self._model.parameters(), self._config.max_grad_norm, norm)
         return norm
 

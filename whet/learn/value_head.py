@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from whet.learn.full_state import save_weights
 from whet.learn.packing import pack
 from whet.learn.ranks import ranks_of
+from whet.learn.sequence_parallel import own_tokens
 from whet.model.gathering import full
 from whet.model.load import hidden_states
 from whet.model.vision import vision_of
@@ -36,7 +37,7 @@ class ValueModel(nn.Module):
 
     def response_values(self, samples: Sequence[Sample], share_prefix: bool) -> Tensor:
         """Values (B, T) of one packed micro-batch: what is expected before each token is written; 0 past the end."""
-        packed = pack(samples, share_prefix, self.backbone.device, vision_of(self.backbone))
+        packed = own_tokens(self, pack(samples, share_prefix, self.backbone.device, vision_of(self.backbone)))
         hidden_NH = hidden_states(self.backbone, packed.ids_N, packed.positions_N, packed.attention, packed.media)
         values_M = self.head(hidden_NH[packed.rows_M].to(self.head.weight.dtype)).squeeze(-1)
         return packed.unpack(values_M)

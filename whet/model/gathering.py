@@ -14,8 +14,9 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 T = TypeVar("T")
 _METHOD = "gathered_pass"  # an attribute of sharded models
@@ -65,12 +66,24 @@ def whole(model: nn.Module) -> Iterator[None]:
         for module in modules:
             module.unshard()
             module.set_reshard_after_forward(False, recurse=False)
+        _gather_cut(model)
         try:
             yield
         finally:
             for module in modules:
                 module.set_reshard_after_forward(module in _FREEING, recurse=False)
                 module.reshard()
+
+
+def _gather_cut(model: nn.Module) -> None:
+    """Put whole parameters where a tensor-parallel group has cut ones, until FSDP puts its shards there."""
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    for module in model.modules():
+        for name, p in list(module.named_parameters(recurse=False)):
+            if isinstance(p, DTensor):
+                if p not in made:
+                    made[p] = nn.Parameter(full(p.detach()), requires_grad=False)
+                setattr(module, name, made[p])
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -82,12 +95,35 @@ def full(tensor: Tensor) -> Tensor:
     """All of a tensor; every rank must ask."""
     if not isinstance(tensor, DTensor):
         return tensor
-    if tensor.dtype != torch.int16:
-        return tensor.full_tensor()
-    mesh, cut, bits = tensor.device_mesh, tensor.placements, sendable(tensor.to_local())
-    return (
-        DTensor.from_local(bits, mesh, cut, shape=tensor.shape, stride=tensor.stride()).full_tensor().view(torch.int16)
-    )
+    value = sendable(tensor.to_local())
+    for mesh, dim, shape in reversed(_cuts(tensor)):
+        stride = torch.empty(shape, device="meta").stride()
+        value = DTensor.from_local(value, mesh, [Shard(dim)], shape=shape, stride=stride).full_tensor()
+    return value.view(tensor.dtype)
+
+
+def own_part(whole: Tensor, of: DTensor) -> Tensor:
+    """What this rank holds of a whole tensor that is distributed as another is; nothing is sent for the cut."""
+    for mesh, dim, _ in _cuts(of):
+        whole = distribute_tensor(whole, mesh, [Shard(dim)], src_data_rank=None).to_local()
+    return whole
+
+
+def _cuts(tensor: DTensor) -> list[tuple[DeviceMesh, int, torch.Size]]:
+    """In which order a tensor was cut: over the ranks of a mesh, along a dimension, from which shape.
+
+    A tensor-parallel group comes last in a mesh and has cut first; FSDP shards what it left.
+    """
+    mesh, shape = tensor.device_mesh, list(tensor.shape)
+    found = []
+    for i in reversed(range(mesh.ndim)):
+        dim: int | None = getattr(tensor.placements[i], "dim", None)
+        if dim is not None:
+            over = mesh if mesh.ndim == 1 else mesh[(mesh.mesh_dim_names or ())[i]]
+            found.append((over, dim, torch.Size(shape)))
+            chunk = -(-shape[dim] // over.size())
+            shape[dim] = max(0, min(chunk, shape[dim] - chunk * over.get_local_rank()))
+    return found
 
 
 def sendable(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from learn.families import tiny_model
 from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
@@ -21,6 +22,7 @@ from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
+from whet.learn.layout import lay_out
 from whet.learn.learner import Learner
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
@@ -54,24 +56,30 @@ class Case:
     strategy: str = "adamw"
     dtype: torch.dtype = torch.float32
     fsdp: FSDPConfig = field(default_factory=FSDPConfig)
+    family: str = "llama"
+    tensor: int = 1
+    sequence: int = 1
 
 
 def model_of(case: Case) -> PreTrainedModel:
     """The same random model on every rank, sharded where there are ranks."""
-    model = tiny_llama("whet", case.dtype)
+    model = tiny_model(case.family, case.dtype)
     if not case.tied:
         model.config.tie_word_embeddings = False
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone().mul_(1.25))
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(case.scale)
-    return spread(model, case.fsdp)
+    return spread(model, case.fsdp, None, case.tensor, case.sequence)
 
 
-def spread(model: Any, fsdp: FSDPConfig, policy: MixedPrecisionPolicy | None = None) -> Any:
+def spread(
+    model: Any, fsdp: FSDPConfig, policy: MixedPrecisionPolicy | None = None, tensor: int = 1, sequence: int = 1
+) -> Any:
     """Sharded where there are ranks."""
     if dist.is_initialized():
-        shard(model, fsdp, data_mesh(fsdp, CPU), CPU, policy=policy)
+        layout = lay_out(fsdp, CPU, tensor, sequence)
+        shard(model, fsdp, layout.shards, CPU, layout.ranks, policy, layout.tensor)
     return model
 
 
