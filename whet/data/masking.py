@@ -52,8 +52,8 @@ def _patches(image: Image.Image, ratio: float, rng: np.random.Generator) -> Imag
     """Squares from the top-left corner, each black with probability `ratio`; those at the edges may be cut."""
     pixels = np.array(image)
     height, width = pixels.shape[:2]
-    black = rng.random((-(-height // SQUARE), -(-width // SQUARE))) < ratio
-    pixels[black.repeat(SQUARE, axis=0)[:height].repeat(SQUARE, axis=1)[:, :width]] = 0
+    shown = (rng.random((-(-height // SQUARE), -(-width // SQUARE))) >= ratio).astype(np.uint8)
+    pixels *= shown.repeat(SQUARE, axis=0)[:height].repeat(SQUARE, axis=1)[:, :width, None]
     return Image.fromarray(pixels)
 
 

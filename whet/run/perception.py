@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from whet.algos.quirks import quirks
 from whet.algos.shaping import bounded, token_dependency
 from whet.config.algorithm import AlgorithmConfig
 from whet.data.masking import masked, seed_of
+from whet.errors import UserError
+from whet.model.processor import Processor
 from whet.run.measure import StepClock
 from whet.types import Prompt, Sample
 
@@ -23,6 +26,16 @@ if TYPE_CHECKING:
 def needs_dependency(config: AlgorithmConfig) -> bool:
     """Whether the objective looks at how much tokens depend on images."""
     return config.use_vppo_on_perception or config.use_advantage_shaping
+
+
+def check_eyes(config: AlgorithmConfig, processor: Processor | None) -> None:
+    """A `UserError` where dependency on images is asked of a model that sees none."""
+    if needs_dependency(config) and processor is None:
+        key = "use_vppo_on_perception" if config.use_vppo_on_perception else "use_advantage_shaping"
+        raise UserError(
+            f"algorithm.{key}=true: the model of worker.actor.model.model_path reads text only, or came without a "
+            "processor (preprocessor_config.json), so nothing depends on images; set it to false"
+        )
 
 
 def is_visual(prompt: Prompt) -> bool:
@@ -40,7 +53,8 @@ def visual_dependency(
         return found_BT
     chosen = [samples[row] for row in rows]
     with clock.stage("mask_images", len(rows)):
-        twins = mask_samples(rooms, chosen, step)
+        assert rooms.processor is not None, "without one no run begins that comes here"
+        twins = mask_samples(chosen, rooms.processor, algorithm, rooms.config.worker.rollout.seed, step)
     with clock.stage("masked_log_probs"):
         if algorithm.perception_kl == "full":
             dependency = bounded(rooms.learner.masked_kl(chosen, twins))
@@ -57,29 +71,24 @@ def visual_dependency(
     return found_BT
 
 
-def mask_samples(rooms: Rooms, samples: Sequence[Sample], step: int) -> list[Sample]:
+def mask_samples(
+    samples: Sequence[Sample], processor: Processor, algorithm: AlgorithmConfig, seed: int, step: int
+) -> list[Sample]:
     """The same responses to the same prompts with masked images, which the samples of a prompt share."""
-    algorithm, known, twins = rooms.config.algorithm, dict[object, Prompt](), list[Sample]()
-    assert rooms.processor is not None, "prompts have images only where there is one"
     slips = quirks(algorithm.match)
-    for sample in samples:
-        key: tuple[int, ...] = (id(sample.prompt),)
-        parts: list[object] = [rooms.config.worker.rollout.seed, step, sample.prompt.uid]
-        if slips.masks_every_sample:
-            key, parts = (*key, len(twins)), [*parts, sample.index]
-        if key not in known:
-            assert sample.prompt.media is not None
-            media = masked(
-                sample.prompt.media,
-                rooms.processor.pixels,
-                algorithm.perception_mask,
-                algorithm.perception_mask_ratio,
-                seed_of(*parts),
-                videos=not slips.videos_are_not_masked,
-            )
-            known[key] = replace(sample.prompt, media=media)
-        twins.append(replace(sample, prompt=known[key]))
-    return twins
+    keys = [(id(s.prompt), row if slips.masks_every_sample else 0) for row, s in enumerate(samples)]
+    first = dict(reversed(list(zip(keys, samples))))
+
+    def mask(sample: Sample) -> Prompt:
+        drawn = seed_of(seed, step, sample.prompt.uid, *([sample.index] if slips.masks_every_sample else []))
+        kind, ratio = algorithm.perception_mask, algorithm.perception_mask_ratio
+        assert sample.prompt.media is not None, "only prompts with images are masked"
+        media = masked(sample.prompt.media, processor.pixels, kind, ratio, drawn, not slips.videos_are_not_masked)
+        return replace(sample.prompt, media=media)
+
+    with ThreadPoolExecutor() as pool:  # most of it is outside the interpreter's lock
+        prompts = dict(zip(first, pool.map(mask, first.values())))
+    return [replace(sample, prompt=prompts[key]) for key, sample in zip(keys, samples)]
 
 
 def _is_of_these_weights(rooms: Rooms, sample: Sample) -> bool:
