@@ -8,7 +8,7 @@ from whet.cluster.failure import WorkerLostError, WorkerRaisedError
 from whet.cluster.group import Factory, Group, Pending, Rank
 from whet.cluster.local import open_local
 from whet.cluster.placement import Placement
-from whet.cluster.pulse import alive
+from whet.cluster.pulse import alive, waiting_for_ranks
 from whet.cluster.ray_cluster import Cluster, open_ray
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "alive",
     "open_local",
     "open_ray",
+    "waiting_for_ranks",
 ]

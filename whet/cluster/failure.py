@@ -13,8 +13,8 @@ from whet.errors import UserError
 class WorkerRaisedError(Exception):
     """A worker's method raised; the message holds the rank and its traceback, `cause` the exception if it travels."""
 
-    def __init__(self, rank: int, summary: str, trace: str, cause: BaseException | None = None) -> None:
-        super().__init__(f"rank {rank} raised {summary}\n{trace.rstrip()}")
+    def __init__(self, rank: int, summary: str, trace: str, cause: BaseException | None = None, who: str = "") -> None:
+        super().__init__(f"{who or f'rank {rank}'} raised {summary}\n{trace.rstrip()}")
         self.rank = rank
         self.cause = cause
 
@@ -36,11 +36,11 @@ class Failure:
     pickled: bytes | None
     user: str | None  # the sentence of a UserError
 
-    def error(self, rank: int) -> Exception:
+    def error(self, rank: int, who: str = "") -> Exception:
         """What the caller sees: the sentence of a `UserError` as one, everything else with its rank and traceback."""
         if self.user is not None:
             return UserError(self.user)
-        return WorkerRaisedError(rank, self.summary, self.trace, _unpickled(self.pickled))
+        return WorkerRaisedError(rank, self.summary, self.trace, _unpickled(self.pickled), who)
 
 
 @dataclass(frozen=True)

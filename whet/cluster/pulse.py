@@ -11,6 +11,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _PROGRESS = 0.02  # processor seconds; two ticks of the kernel's clock
@@ -18,12 +20,24 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _COLLECTIVES = os.sep + os.path.join("torch", "distributed") + os.sep
 
 _last_sign = time.monotonic()  # of life, by `alive`
+_waits = 0  # for other ranks, by `waiting_for_ranks`
 
 
 def alive() -> None:
     """Called by a worker that waits for something outside (a server, a download): it is not stuck."""
     global _last_sign
     _last_sign = time.monotonic()
+
+
+@contextmanager
+def waiting_for_ranks() -> Iterator[None]:
+    """Inside, a worker waits for other ranks in a way that cannot be told from its stack, as from a collective's."""
+    global _waits
+    _waits += 1
+    try:
+        yield
+    finally:
+        _waits -= 1
 
 
 class Pulse:
@@ -57,6 +71,8 @@ class Pulse:
 
 
 def _in_collective() -> bool:
+    if _waits:
+        return True
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         if _COLLECTIVES in frame.f_code.co_filename:

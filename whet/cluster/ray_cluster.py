@@ -107,16 +107,18 @@ class Cluster:
         from ray import cloudpickle
 
         devices = self.placement.pools[pool] if pool else range(self.placement.size)
+        folder = os.path.join(self._folder, pool) if pool else self._folder
         ranks = _ranks(self.placement, devices, "cpu" if self.device == "cpu" else "cuda:0")
         watch = Watch(ray.util.get_node_ip_address())
         actors = [self._actor(device) for device in devices]
         try:
-            met = self._introduced(actors, ranks, watch)
+            met = self._introduced(actors, ranks, watch, folder)
         except BaseException:
             watch.close()
             raise
         members = [Member(rank, each.pid, each.node, each.hostname) for rank, each in enumerate(met)]
-        group = RayGroup(actors, members, watch, self._folder, self.placement.timeout, on_close)
+        timeout = self.placement.timeout
+        group = RayGroup(actors, members, watch, folder, timeout, on_close, pool, self._groups)
         self._groups.append(group)
         try:
             store = ray.get(actors[0].listen.remote(met[0].address), timeout=_START_SECONDS)
@@ -139,7 +141,9 @@ class Cluster:
         options = {"max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": on_node, **cost}
         return ray.remote(Host).options(**options).remote()
 
-    def _introduced(self, actors: Sequence[Any], ranks: Sequence[Rank], watch: Watch) -> list[Introduction]:
+    def _introduced(
+        self, actors: Sequence[Any], ranks: Sequence[Rank], watch: Watch, folder: str
+    ) -> list[Introduction]:
         """Start the processes and give each its environment."""
         import ray
 
@@ -148,7 +152,7 @@ class Cluster:
         calls = []
         for actor, rank in zip(actors, ranks):
             ranks_here = sum(other.node == rank.node for other in ranks)
-            setup = Setup(rank, ranks_here, watch.address, watch.secret, self._folder, os.getcwd(), path, environment)
+            setup = Setup(rank, ranks_here, watch.address, watch.secret, folder, os.getcwd(), path, environment)
             calls.append(actor.prepare.remote(setup))
         try:
             outcomes = ray.get(calls, timeout=_START_SECONDS)

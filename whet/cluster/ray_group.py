@@ -52,8 +52,13 @@ class RayGroup:
         folder: str,
         timeout: float | None,
         on_close: Callable[[], None],
+        pool: str | None = None,
+        all_groups: Sequence[RayGroup] = (),
     ) -> None:
+        """`pool` is part of its ranks' names; `all_groups` of the same run are looked after at the same time."""
         self.size = len(actors)
+        self._named = f"{pool} rank" if pool else "rank"
+        self._all_groups = all_groups
         self.members = tuple(members)
         self._actors = list(actors)
         self._watch = watch
@@ -142,13 +147,23 @@ class RayGroup:
         finally:
             self._on_close()
 
-    def _look(self, call: int, unfinished: list[int]) -> None:
+    def look(self) -> None:
+        """Raise `WorkerLostError` where a rank is gone, whether it had work or not."""
+        if self._closed:
+            return
         if dead := self._watch.dead():
             self._lose(dead, "died: the process ended without a word, as one does that was killed")
         if self._timeout is None:
             return
         if silent := self._watch.silent(self._timeout):
             self._lose(silent, f"gave no sign of life for {self._timeout:.0f} s")
+
+    def _look(self, call: int, unfinished: list[int]) -> None:
+        self.look()
+        for group in self._all_groups:
+            group.look()
+        if self._timeout is None:
+            return
         if stuck := self._watch.stuck(call, unfinished, self._timeout):
             self._lose(stuck, f"did nothing for {self._timeout:.0f} s in the middle of a call")
 
@@ -157,10 +172,13 @@ class RayGroup:
         failed = [(rank, outcome.failure) for rank, outcome in sorted(outcomes.items()) if outcome.failure]
         if not failed:
             return [outcomes[rank].value for rank in range(self.size)]
+        for group in self._all_groups:
+            if group is not self:
+                group.look()  # whoever died there is why these could not go on
         if len(outcomes) < self.size:
             self.kill()
         rank, failure = failed[0]
-        raise failure.error(rank)
+        raise failure.error(rank, f"{self._named} {rank}")
 
     def _lose(self, ranks: list[int], why: str) -> None:
         """Hear everybody's last words, end them all, and say what happened."""
@@ -168,11 +186,11 @@ class RayGroup:
         lines = []
         for rank in ranks:
             member = self.members[rank]
-            lines.append(f"rank {rank} (process {member.pid} on {member.hostname}) {why}")
+            lines.append(f"{self._named} {rank} (process {member.pid} on {member.hostname}) {why}")
             lines.append(str(words.get(rank, Words())))
         for rank in (rank for rank in sorted(words) if rank not in ranks):
             stack = words[rank].stack
-            lines.append(f"rank {rank} was" + (":" if stack else " between calls"))
+            lines.append(f"{self._named} {rank} was" + (":" if stack else " between calls"))
             lines.append(str(Words(stack=stack)))
         lines.append(f"prints and stacks of all ranks: {self._folder}/rank_*")
         if "died" not in why:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whet.cluster import Rank
 from whet.config import Config
 from whet.rollout.engine import Engine
 from whet.rollout.hf import HFEngine
@@ -33,21 +38,41 @@ def engine_ranks(config: Config, ranks: int) -> range:
     return range(0, ranks, rollout.tensor_parallel_size)
 
 
+@contextmanager
+def devices_shared(config: Config, rank: Rank) -> Iterator[None]:
+    """Inside, processes that are started see the devices of all ranks that share an engine; every rank must enter."""
+    name, size = "CUDA_VISIBLE_DEVICES", config.worker.rollout.tensor_parallel_size
+    if len(engine_ranks(config, rank.world)) * size != rank.world or size == 1 or name not in os.environ:
+        yield
+        return
+    own = os.environ[name]
+    seen: list[str] = [""] * rank.world
+    dist.all_gather_object(seen, own)
+    first = rank.rank // size * size
+    os.environ[name] = ",".join(seen[first : first + size])  # this process has chosen its own device long ago
+    try:
+        yield
+    finally:
+        os.environ[name] = own
+
+
 def open_engine(
     config: Config,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     ends: frozenset[int],
     log: Path | None = None,
+    device: torch.device | None = None,
     moving: bool = False,
 ) -> Engine:
     """The engine that `worker.rollout.name` names; `log` is for what its processes print.
 
-    `moving` parameters lie elsewhere in every rollout, so that no captured graph could point to them.
+    It samples on `device`, or on the model's. Parameters that are `moving` lie elsewhere in every rollout, so that no
+    captured graph could point to them.
     """
     rollout = config.worker.rollout
     if rollout.name == "vllm":
-        return open_vllm_engine(config, model, tokenizer, ends, log)
+        return open_vllm_engine(config, model, tokenizer, ends, log, device)
     if is_server(config):
         return open_server(config, model, tokenizer, ends)
     slots = rollout.max_num_seqs or default_slots(model.device)

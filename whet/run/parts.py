@@ -276,8 +276,8 @@ def recompute_old_log_probs(config: Config) -> bool:
     """Whether old log-probs need a pass of their own.
 
     With one update per rollout and the native engine the sampler's numbers are the learner's own. With more updates
-    the ratio is taken against them many times over, and another engine computes them differently: then they are made
-    by the learner.
+    the ratio is taken against them many times over, and another engine, or one on devices of its own where nothing is
+    sharded, computes them differently: then they are made by the learner.
     """
     actor, correction = config.worker.actor, config.algorithm.rollout_correction
     if actor.recompute_old_log_probs is not None:
@@ -286,4 +286,5 @@ def recompute_old_log_probs(config: Config) -> bool:
         return not correction.bypass_mode
     most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
     one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
-    return not (one_update and config.worker.rollout.name == "native")
+    own = config.worker.rollout.name == "native" and config.trainer.placement.rollout is None
+    return not (one_update and own)

@@ -21,17 +21,19 @@ from whet.config import Config
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
-from whet.learn.sharding import data_mesh, load_sharded
+from whet.learn.layout import lay_out
+from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import part, whole
+from whet.model.gathering import full, part, whole
 from whet.model.load import empty_backbone, empty_model, load_tokenizer
 from whet.model.lora import add_adapters, has_adapters
 from whet.model.names import folder_weights
 from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts, policy
 from whet.run.device import Placement, choose_placement
-from whet.run.engines import engine_ranks, has_own_weights, open_engine
+from whet.run.engines import devices_shared, engine_ranks, has_own_weights, open_engine
 from whet.run.extensions import load_extensions
+from whet.run.link import Entry, Link, Meeting, invite
 from whet.run.manifest import Checkpoint
 from whet.run.objective import Objective
 from whet.run.values import ValueObjective
@@ -51,6 +53,7 @@ class RankPlan:
     uses_reference: bool
     critic_path: str | None  # None where nothing needs values
     folder: Path  # the run's, for what engines print
+    samples: bool = True  # whether the ranks that learn sample too
 
     def __call__(self, rank: Rank) -> RankWorker:
         """Build the worker, in the process it lives in."""
@@ -77,13 +80,17 @@ class RankWorker:
             frozen = model if has_adapters(model) else _load(plan, placement, None)
             tokens = parts.budget(config, "actor", frozen).tokens_experience
             self._reference = Reference(frozen, config.worker.actor, config.worker.rollout.temperature, tokens)
+        self._link: Link | None = None
+        self._sent = False
         self._critic: Critic | None = None
         if plan.critic_path is not None:
             self._critic = parts.open_critic(config, _load_critic(plan, plan.critic_path, device), plan.total_steps)
         self._engine: Engine | None = None
-        if rank.rank in engine_ranks(config, rank.world):
-            log = plan.folder / f"rollout_{rank.rank}.log"
-            self._engine = open_engine(config, model, self._tokenizer, plan.ends, log, moving=True)
+        if plan.samples:
+            with devices_shared(config, rank):
+                if rank.rank in engine_ranks(config, rank.world):
+                    log = plan.folder / f"rollout_{rank.rank}.log"
+                    self._engine = open_engine(config, model, self._tokenizer, plan.ends, log, device, moving=True)
 
     def configure(self, config: Config) -> None:
         """Go on under the config of another stage."""
@@ -98,12 +105,45 @@ class RankWorker:
             for _ in folder_weights(self._learner.model):  # each is gathered by all ranks for those that send it on
                 pass
 
-    def generate(self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int]) -> list[Sample]:
+    def invite_samplers(self, table: Sequence[Entry], receivers: int) -> tuple[Meeting, list[str]] | None:
+        """Open a door for the ranks that only sample; where it is, and what of their table changes in an update."""
+        parameters = dict(self._learner.model.named_parameters())
+        assert [(each.name, each.shape) for each in table] == [(name, p.shape) for name, p in parameters.items()]
+        self._table = list(table)
+        if self._rank.rank:
+            return None
+        self._store, self._meeting = invite(receivers)
+        return self._meeting, [name for name, p in parameters.items() if p.requires_grad]
+
+    def open_link(self) -> None:
+        """Meet those that were invited; the first rank sends for all."""
+        if self._rank.rank == 0:
+            device = self._learner.model.device if not has_own_weights(self._config) else torch.device("cpu")
+            self._link = Link(self._store, 0, self._meeting.size, device)
+
+    def send_weights(self, version: int) -> None:
+        """Send the weights as they are now, all of them the first time, and then those that are trained."""
+        model = self._learner.model
+        part(model)
+        chosen = {name: p for name, p in model.named_parameters() if p.requires_grad or not self._sent}
+        gathered = ((name, full(p.detach())) for name, p in chosen.items())
+        if self._link is not None:
+            self._link.send([entry for entry in self._table if entry.name in chosen], gathered, version)
+        else:
+            for _ in gathered:  # the first rank has them by the others' help
+                pass
+        self._sent = True
+
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], version: int
+    ) -> list[Sample]:
         """n samples for each of this rank's prompts."""
         with nullcontext() if has_own_weights(self._config) else whole(self._learner.model):
-            samples = self._engine.generate(prompts, params, ids) if self._engine is not None and prompts else []
-            if self._engine is not None:
-                self._engine.release()
+            if self._engine is None:
+                return []
+            assert self._engine.version == version, f"version {self._engine.version} where {version} was asked for"
+            samples = self._engine.generate(prompts, params, ids) if prompts else []
+            self._engine.release()
         return samples
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor | None:
@@ -171,7 +211,8 @@ class RankWorker:
 
 def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -> PreTrainedModel:
     """The policy of a checkpoint, or the first one, read by the first rank and sharded over all."""
-    config, chosen = plan.config, plan.config.worker.actor.model
+    config, actor = plan.config, plan.config.worker.actor
+    chosen = actor.model
     host = replace(placement, device=torch.device("cpu"))
 
     def empty() -> PreTrainedModel:
@@ -183,8 +224,8 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -
     return load_sharded(
         lambda: policy.load_policy(config, plan.path, checkpoint, host, lambda _: None),
         empty,
-        config.worker.actor.fsdp,
-        data_mesh(config.worker.actor.fsdp, placement.device),
+        actor.fsdp,
+        lay_out(actor.fsdp, placement.device, actor.tensor_parallel_size, actor.ulysses_size),
         placement.device,
     )
 
@@ -203,6 +244,6 @@ def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
         lambda: parts.load_critic(config, weights, Placement(torch.device("cpu"), dtype)),
         empty,
         fsdp,
-        data_mesh(fsdp, device, "critic"),
+        lay_out(fsdp, device, part="critic"),
         device,
     )

@@ -16,6 +16,7 @@ from whet.cluster import Group
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
 from whet.learn.critic import Critic
+from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.fused import make_exact
@@ -36,10 +37,12 @@ from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
+from whet.run.perception import check_eyes
+from whet.run.pools import Models, spread_models
 from whet.run.rank import RankPlan
 from whet.run.resume import check_disk, starting_point, take_position
 from whet.run.servers import check_engine_server
-from whet.run.spread import check_spread, is_spread, open_group, spread_over
+from whet.run.spread import check_spread, is_spread
 from whet.run.stages import Stages
 from whet.run.tracking import Tracker
 from whet.run.vllm import check_vllm
@@ -140,6 +143,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
     check_vllm(config, model_config)
+    check_sizes(model_config, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
     adapters = policy.adapter_parameters(config, model_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
@@ -151,6 +155,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     if is_spread(config):
         check_spread(config)
     processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
+    for each in [config, *stages.configs]:
+        check_eyes(each.algorithm, processor)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
@@ -173,7 +179,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference, critic_path, folder.path
     )
     if is_spread(config):
-        models = _spread_models(plan, folder, console, stack)
+        models = spread_models(plan, folder.path / "ranks", console.note, stack)
     else:
         models = _open_models(plan, placement, tokenizer, folder, console, stack)
     return Rooms(
@@ -200,17 +206,6 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Models:
-    """What holds weights, in this process or on the ranks of a group."""
-
-    engine: Engine
-    learner: Learner
-    critic: Critic | None
-    reference: Reference | None
-    group: Group | None = None
-
-
 def _open_models(
     plan: RankPlan,
     placement: Placement,
@@ -218,7 +213,7 @@ def _open_models(
     folder: RunFolder,
     console: Console,
     stack: ExitStack,
-) -> _Models:
+) -> Models:
     """On the one device that this process has."""
     config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
     model = policy.load_policy(config, path, checkpoint, placement, console.note)
@@ -226,7 +221,7 @@ def _open_models(
         make_exact(model)
     engine = open_engine(config, model, tokenizer, plan.ends, folder.path / "rollout.log")
     stack.callback(engine.close)
-    return _Models(
+    return Models(
         engine,
         parts.open_learner(config, model, steps),
         _open_critic(plan) if plan.critic_path else None,
@@ -238,12 +233,6 @@ def _open_critic(plan: RankPlan) -> Critic:
     placement = choose_placement(plan.config, "critic")
     weights = parts.critic_weights(plan.critic_path or "", plan.checkpoint)
     return parts.open_critic(plan.config, parts.load_critic(plan.config, weights, placement), plan.total_steps)
-
-
-def _spread_models(plan: RankPlan, folder: RunFolder, console: Console, stack: ExitStack) -> _Models:
-    """On the ranks of a group, one for each device."""
-    group = open_group(plan, folder.path / "ranks", console.note, stack)
-    return _Models(*spread_over(group, plan), group)
 
 
 def _open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:

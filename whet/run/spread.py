@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,36 +11,16 @@ from typing import cast
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from whet.cluster import Cluster, Group, Placement
+from whet.cluster import Group
 from whet.config import Config
 from whet.errors import UserError
-from whet.learn.critic import Critic, MakeValueLoss
-from whet.learn.learner import Learner, MakeLoss
-from whet.learn.reference import Reference
+from whet.learn.critic import MakeValueLoss
+from whet.learn.learner import MakeLoss
 from whet.learn.updates import Progress
-from whet.rollout.engine import Engine, SamplingParams
-from whet.run.engines import engine_ranks
+from whet.rollout.engine import SamplingParams
 from whet.run.objective import Objective
-from whet.run.rank import RankPlan
 from whet.run.values import ValueObjective
 from whet.types import Prompt, Sample
-
-
-def open_group(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Group:
-    """The ranks of a run, one for each device; they end with the stack, and so does Ray where it was started here."""
-    placement = Placement.of(plan.config.trainer)
-    cluster = stack.enter_context(Cluster(placement, folder))
-    group = cluster.open(plan)
-    say(f"{group.size} ranks on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
-    return group
-
-
-def spread_over(group: Group, plan: RankPlan) -> tuple[Engine, Learner, Critic | None, Reference | None]:
-    """What the loop calls in place of the objects themselves, which every rank has; they answer the same calls."""
-    critic = cast(Critic, SpreadCritic(group)) if plan.critic_path is not None else None
-    reference = cast(Reference, SpreadReference(group)) if plan.uses_reference else None
-    engine = SpreadEngine(group, engine_ranks(plan.config, group.size))
-    return engine, cast(Learner, SpreadLearner(group)), critic, reference
 
 
 class SpreadLearner:
@@ -154,9 +133,10 @@ class SpreadEngine:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
         size = len(self._engines)
-        shares: list[tuple[list[Prompt], SamplingParams, list[int]]] = [([], params, [])] * self._group.size
+        idle: tuple[list[Prompt], SamplingParams, list[int], int] = ([], params, [], self.version)
+        shares = [idle] * self._group.size
         for engine, rank in enumerate(self._engines):
-            shares[rank] = (list(prompts[engine::size]), params, list(ids[engine::size]))
+            shares[rank] = (list(prompts[engine::size]), params, list(ids[engine::size]), self.version)
         drawn = self._group.scatter("generate", shares)
         samples: list[Sample] = []
         for i, prompt in enumerate(prompts):
