@@ -57,6 +57,17 @@ REQUIRED = [
         ),
         (["data.mini_rollout_batch_size=3"], "data.mini_rollout_batch_size=3 does not divide"),
         (["reward_model.overlong_buffer.log=true"], "the penalty is always logged"),
+        (
+            ["algorithm.use_vppo_on_entropy=true", "worker.actor.loss_type=geo_mean"],
+            "algorithm.use_vppo_on_entropy=true chooses tokens, but worker.actor.loss_type=geo_mean has one loss",
+        ),
+        (
+            ["algorithm.use_advantage_shaping=true", "algorithm.match=vppo"],
+            "algorithm.use_advantage_shaping=true does nothing in VPPO-RL without algorithm.use_vppo_on_perception",
+        ),
+        (["algorithm.top_p_perception_tokens=0"], "algorithm.top_p_perception_tokens=0"),
+        (["algorithm.advantage_scaling_min=1.5"], "algorithm.advantage_scaling_min=1.5"),
+        (["algorithm.perception_mask=black"], "algorithm.perception_mask=black"),
     ],
 )
 def test_contradictions_are_named(argv, message):
