@@ -8,7 +8,8 @@ import pytest
 import torch
 from data.conftest import CONFIGS, MARKS, SEEING_CHAT, build_tokenizer
 from PIL import Image
-from transformers import AutoImageProcessor, LlavaConfig, Qwen2Config, Qwen2VLConfig
+from transformers import LlavaConfig, Qwen2Config, Qwen2VLConfig
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from whet.errors import UserError
 from whet.model.processor import Clip, GridProcessor, WholeProcessor, load_processor

@@ -17,7 +17,10 @@ from typing import Any, Protocol
 
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoProcessor, PretrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoProcessor, PretrainedConfig, PreTrainedTokenizerBase
+
+# By its module: some versions hide the name in the package when torchvision is missing, though it works without.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from whet.errors import UserError
 
