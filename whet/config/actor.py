@@ -74,7 +74,10 @@ class ActorConfig:
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
-    ulysses_size: int = key(1, "devices that share a sequence", least=1)
+    ulysses_size: int = key(1, "devices that share every packed row of tokens (sequence parallelism)", least=1)
+    tensor_parallel_size: int = key(
+        1, "devices that each compute a part of every layer, and have some of its experts", least=1
+    )
     use_torch_compile: bool = key(False, "compile the model's forward pass")
     tau_positive: float = key(1.0, "sapo's temperature where the advantage is positive", above=0)
     tau_negative: float = key(1.05, "sapo's temperature where the advantage is negative", above=0)
@@ -115,7 +118,7 @@ class CriticConfig:
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
-    ulysses_size: int = key(1, "devices that share a sequence", least=1)
+    ulysses_size: int = key(1, "devices that share every packed row of tokens (sequence parallelism)", least=1)
     model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model gives values"))
     optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
     fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))

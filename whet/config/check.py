@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from whet.config.algorithm import GROUP_ESTIMATORS
+from whet.config.check_parallel import parallel_problems
 from whet.config.check_recipes import recipe_problems, refills
 from whet.config.check_server import server_problems
 from whet.config.check_vllm import vllm_problems
@@ -49,6 +50,7 @@ def _problems(config: Config) -> list[str]:
         *_adapters(config),
         *server_problems(config),
         *vllm_problems(config),
+        *parallel_problems(config),
         *_pools(config),
     ]
     if not config.trainer.val_only:

@@ -30,7 +30,6 @@ NOT_YET = (
     Refusal("worker.hybrid_engine", "a rollout on devices of its own"),
     Refusal("worker.critic.model.tokenizer_path", "a critic with a tokenizer of its own"),
     Refusal("worker.*.padding_free", "training on padded samples"),
-    Refusal("worker.*.ulysses_size", "sequence parallelism"),
     Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
     Refusal("worker.critic.model.lora.rank", "a critic with adapters"),
     Refusal("worker.*.model.freeze_vision_tower", "freezing the vision encoder"),

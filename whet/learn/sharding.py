@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from transformers import PreTrainedModel
 
 from whet.config.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.full_state import send_tensors
+from whet.learn.layout import Layout
 from whet.learn.ranks import Ranks, train_together
 from whet.learn.tensor_parallel import cut_layer, keep_whole
 from whet.learn.value_head import ValueModel
@@ -25,19 +24,6 @@ from whet.model.gathering import let_gather, note_frees, sharded_modules
 
 M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-
-
-def data_mesh(fsdp: FSDPConfig, device: torch.device, part: str = "actor") -> DeviceMesh:
-    """All ranks as one sharding group, or several groups of `fsdp_size` that hold the same (HSDP)."""
-    world, size = dist.get_world_size(), fsdp.fsdp_size
-    if size in (-1, world):
-        return init_device_mesh(device.type, (world,), mesh_dim_names=("shard",))
-    if world % size:
-        fitting = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0)
-        raise UserError(
-            f"worker.{part}.fsdp.fsdp_size={size} does not divide the {world} devices: use -1 or one of {fitting}"
-        )
-    return init_device_mesh(device.type, (world // size, size), mesh_dim_names=("replicate", "shard"))
 
 
 def precision(fsdp: FSDPConfig, device: torch.device) -> MixedPrecisionPolicy:
@@ -49,18 +35,15 @@ def precision(fsdp: FSDPConfig, device: torch.device) -> MixedPrecisionPolicy:
 def shard(
     model: PreTrainedModel | ValueModel,
     fsdp: FSDPConfig,
-    mesh: DeviceMesh,
+    layout: Layout,
     device: torch.device,
-    ranks: Ranks | None = None,
     policy: MixedPrecisionPolicy | None = None,
-    tensor: DeviceMesh | None = None,
 ) -> None:
-    """Spread a model over the ranks of a mesh of one or two dimensions, in place, and let them share its work.
+    """Spread a model over ranks, in place, and let them share its work.
 
-    A model built on "meta" gets memory a layer at a time, with nothing in it: fill it afterwards. `ranks` says how
-    samples are divided where that differs from one share for each rank of the mesh, `tensor` over which other ranks of
-    the same root mesh the layers are cut first.
+    A model built on "meta" gets memory a layer at a time, with nothing in it: fill it afterwards.
     """
+    mesh, tensor = layout.shards, layout.tensor
     offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if fsdp.enable_cpu_offload else OffloadPolicy()
     home = torch.device("cpu") if fsdp.enable_cpu_offload else device
     policy = policy or precision(fsdp, device)
@@ -90,10 +73,9 @@ def shard(
         # FSDP leaves them alone. A wider one would widen all that is computed with it.
         narrower = buffer.is_floating_point() and asked.itemsize < buffer.dtype.itemsize
         buffer.data = buffer.data.to(device, asked if narrower else buffer.dtype)
-    chosen = ranks or Ranks.of_world(device)
-    train_together(model, chosen)
+    train_together(model, layout.ranks)
     if language is not model:
-        train_together(language, chosen)
+        train_together(language, layout.ranks)
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
@@ -109,26 +91,23 @@ def load_sharded(
     load: Callable[[], M],
     empty: Callable[[], M],
     fsdp: FSDPConfig,
-    mesh: DeviceMesh,
+    layout: Layout,
     device: torch.device,
-    ranks: Ranks | None = None,
-    tensor: DeviceMesh | None = None,
 ) -> M:
     """A sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
 
     `empty` builds the same model on "meta". With enable_rank0_init=false every rank reads the weights for itself.
     """
-    together = ranks or Ranks.of_world(device)
     if not fsdp.enable_rank0_init:
         model = load()
-        shard(model, fsdp, mesh, device, ranks, tensor=tensor)
+        shard(model, fsdp, layout, device)
         return model
-    source = _on_first(together, load)
+    source = _on_first(layout.ranks, load)
     model = empty()
-    shard(model, fsdp, mesh, device, ranks, tensor=tensor)
+    shard(model, fsdp, layout, device)
     given = None if source is None else dict(source.named_parameters()) | dict(source.named_buffers())
     with torch.no_grad():
-        send_tensors(given, dict(model.named_parameters()) | dict(model.named_buffers()), together)
+        send_tensors(given, dict(model.named_parameters()) | dict(model.named_buffers()), layout.ranks)
     return model
 
 

@@ -18,6 +18,7 @@ from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.learn.critic import Critic
+from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.reference import Reference
@@ -197,6 +198,7 @@ def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Con
     path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
     model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
     check_lengths(config, model, tokenizer, "critic")
+    check_sizes(model, 1, config.worker.critic.ulysses_size, "critic")
     return path
 
 

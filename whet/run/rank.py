@@ -244,6 +244,6 @@ def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
         lambda: parts.load_critic(config, weights, Placement(torch.device("cpu"), dtype)),
         empty,
         fsdp,
-        lay_out(fsdp, device, part="critic"),
+        lay_out(fsdp, device, sequence=config.worker.critic.ulysses_size, part="critic"),
         device,
     )

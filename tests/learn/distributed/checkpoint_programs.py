@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch.distributed as dist
-from learn.distributed.programs import CPU, Case, learner_of, model_of, spread, update
+from learn.distributed.programs import CPU, Case, layout_of, learner_of, model_of, spread, update
 from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -15,8 +15,9 @@ from whet.config.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights
+from whet.learn.layout import lay_out
 from whet.learn.ranks import ranks_of
-from whet.learn.sharding import data_mesh, load_sharded
+from whet.learn.sharding import load_sharded
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.load import empty_backbone, empty_model, load_backbone, load_model
@@ -57,9 +58,8 @@ def read(folder: Path, case: Case) -> PreTrainedModel:
     path = str(folder / "huggingface")
     if not dist.is_initialized():
         return load_model(path, case.dtype)
-    mesh = data_mesh(case.fsdp, CPU)
     return load_sharded(
-        lambda: load_model(path, case.dtype), lambda: empty_model(path, case.dtype), case.fsdp, mesh, CPU
+        lambda: load_model(path, case.dtype), lambda: empty_model(path, case.dtype), case.fsdp, layout_of(case), CPU
     )
 
 
@@ -67,7 +67,7 @@ def no_such_weights(path: str) -> str:
     """What reading a damaged folder says on this rank."""
     fsdp = FSDPConfig()
     try:
-        load_sharded(lambda: load_model(path), lambda: empty_model(path), fsdp, data_mesh(fsdp, CPU), CPU)
+        load_sharded(lambda: load_model(path), lambda: empty_model(path), fsdp, lay_out(fsdp, CPU), CPU)
     except UserError as error:
         return str(error)
     return "nothing"
@@ -94,12 +94,12 @@ def read_critic(folder: Path) -> Tensor:
 
     fsdp, model = FSDPConfig(), None
     if dist.is_initialized():
-        model = load_sharded(load, lambda: ValueModel(empty_backbone(str(path))), fsdp, data_mesh(fsdp, CPU), CPU)
+        model = load_sharded(load, lambda: ValueModel(empty_backbone(str(path))), fsdp, lay_out(fsdp, CPU), CPU)
     critic = Critic(model or load(), CriticConfig(), 10, Budget(40, 40))
     critic.load_optimizer(folder)
     return critic.values(batch())
 
 
-def for_engines(tied: bool) -> dict[str, Tensor]:
+def for_engines(tied: bool, tensor: int = 1) -> dict[str, Tensor]:
     """What other engines are given of a sharded model, on every rank."""
-    return {name: tensor.clone() for name, tensor in folder_weights(model_of(Case(tied=tied)))}
+    return {name: tensor.clone() for name, tensor in folder_weights(model_of(Case(tied=tied, tensor=tensor)))}

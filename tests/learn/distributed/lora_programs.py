@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from learn.distributed.programs import CPU, Case, config_of, learner_of, spread
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.distributed.programs import CPU, Case, config_of, layout_of, learner_of, spread
+from learn.families import tiny_model
+from learn.samples import batch, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -16,7 +17,7 @@ from whet.config.model import LoraConfig
 from whet.learn.full_state import full
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
-from whet.learn.sharding import data_mesh, load_sharded
+from whet.learn.sharding import load_sharded
 from whet.model.gathering import part, whole
 from whet.model.load import empty_model, load_model
 from whet.model.lora import FOLDER, adapter_state, add_adapters, load_adapters, merged_weights
@@ -31,13 +32,13 @@ LORA = LoraConfig(rank=4, alpha=8)
 
 def adapted(case: Case) -> PreTrainedModel:
     """The tiny model with adapters that have learned something, sharded where there are ranks."""
-    model = tiny_llama("whet", case.dtype)
+    model = tiny_model(case.family, case.dtype)
     add_adapters(model, LORA, "base", seed=1)
     torch.manual_seed(7)
     for p in model.parameters():
         if p.requires_grad:
             torch.nn.init.normal_(p, std=0.2)
-    return spread(model, case.fsdp)
+    return spread(model, case.fsdp, None, case.tensor, case.sequence)
 
 
 def update(learner: Learner, case: Case, step: int = 1) -> tuple[dict[str, float], Tensor]:
@@ -112,7 +113,7 @@ def resumed(base: Path, folder: Path, case: Case) -> dict[str, Tensor]:
         add_adapters(model, LORA, "base", seed=2)
         return model
 
-    model = load_sharded(load, empty, case.fsdp, data_mesh(case.fsdp, CPU), CPU) if dist.is_initialized() else load()
+    model = load_sharded(load, empty, case.fsdp, layout_of(case), CPU) if dist.is_initialized() else load()
     learner = learner_of(model, case)
     learner.load_optimizer(folder)
     update(learner, case, step=2)

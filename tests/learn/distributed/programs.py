@@ -22,13 +22,13 @@ from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
-from whet.learn.layout import lay_out
+from whet.learn.layout import Layout, lay_out
 from whet.learn.learner import Learner
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
 from whet.learn.ranks import Ranks
 from whet.learn.reference import Reference
-from whet.learn.sharding import data_mesh, shard
+from whet.learn.sharding import shard
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, whole
@@ -73,13 +73,17 @@ def model_of(case: Case) -> PreTrainedModel:
     return spread(model, case.fsdp, None, case.tensor, case.sequence)
 
 
+def layout_of(case: Case) -> Layout:
+    """Which rank does what in a case."""
+    return lay_out(case.fsdp, CPU, case.tensor, case.sequence)
+
+
 def spread(
     model: Any, fsdp: FSDPConfig, policy: MixedPrecisionPolicy | None = None, tensor: int = 1, sequence: int = 1
 ) -> Any:
     """Sharded where there are ranks."""
     if dist.is_initialized():
-        layout = lay_out(fsdp, CPU, tensor, sequence)
-        shard(model, fsdp, layout.shards, CPU, layout.ranks, policy, layout.tensor)
+        shard(model, fsdp, lay_out(fsdp, CPU, tensor, sequence), CPU, policy)
     return model
 
 
@@ -140,7 +144,7 @@ def kahan(steps: int) -> list[Tensor]:
     for shape in ((7, 3), (8,), (1, 5)):  # not all of them can be cut evenly
         whole = torch.randn(shape, generator=generator).bfloat16()
         if dist.is_initialized():
-            mesh = data_mesh(FSDPConfig(), CPU)
+            mesh = lay_out(FSDPConfig(), CPU).shards
             params.append(torch.nn.Parameter(distribute_tensor(whole, mesh, [Shard(0)])))
         else:
             params.append(torch.nn.Parameter(whole))
@@ -155,9 +159,9 @@ def kahan(steps: int) -> list[Tensor]:
     return [full(value.detach()) for value in [*params, *states]]
 
 
-def sampled(prompts: list[list[Prompt]]) -> list[Any]:
+def sampled(prompts: list[list[Prompt]], case: Case | None = None) -> list[Any]:
     """Responses to this rank's prompts by the native engine on whole weights, then a step, then the weights."""
-    case = Case()
+    case = case or Case()
     learner = learner_of(model_of(case), case)
     engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}), 4)
     rank = dist.get_rank() if dist.is_initialized() else 0
@@ -189,13 +193,13 @@ def bad_loss(broken: int) -> list[Any]:
     return [metrics, all(torch.equal(a, b) for a, b in zip(before, after))]
 
 
-def criticise(mini_batch: int) -> list[Any]:
+def criticise(mini_batch: int, sequence: int = 1) -> list[Any]:
     """Values before and after an update of a critic, and what the update said."""
     samples = batch()
     model = ValueModel(tiny_llama("whet").base_model)
     with torch.no_grad():
         model.head.weight.copy_(torch.linspace(-0.3, 0.3, 32)[None])
-    spread(model, FSDPConfig())
+    spread(model, FSDPConfig(), sequence=sequence)
     config = CriticConfig()
     config.optim.lr = 0.01
     critic = Critic(model, config, total_steps=10, budget=Budget(40, 40))
@@ -229,7 +233,7 @@ def narrow_passes() -> list[Any]:
 def bad_mesh(size: int) -> str:
     """What is said about groups of a size that does not divide the ranks."""
     try:
-        data_mesh(FSDPConfig(fsdp_size=size), CPU)
+        lay_out(FSDPConfig(fsdp_size=size), CPU)
     except UserError as error:
         return str(error)
     return "nothing"
@@ -255,7 +259,7 @@ def twins(case: Case) -> list[Any]:
     data = mesh["data"]
     ranks = Ranks(data.get_local_rank(), 2, data.get_group(), dist.group.WORLD, CPU)
     model = tiny_llama("whet")
-    shard(model, case.fsdp, data, CPU, ranks)
+    shard(model, case.fsdp, Layout(data, None, ranks), CPU)
     learner = learner_of(model, case)
     metrics = update(learner, case)
     return [metrics, learner.log_probs(batch()), full_weights(model), ranks.is_first]

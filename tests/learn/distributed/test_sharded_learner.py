@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from learn.distributed.alike import assert_close, assert_same_steps
 from learn.distributed.gloo import run_ranks
 from learn.distributed.programs import (
     Case,
@@ -38,10 +39,6 @@ CASES = [
 HSDP = [replace(CASES[0], fsdp=FSDPConfig(fsdp_size=2)), replace(CASES[3], fsdp=FSDPConfig(fsdp_size=2))]
 
 
-def _same(ours: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
-    assert float((ours - expected).norm()) <= tolerance * float(expected.norm())
-
-
 @pytest.mark.parametrize(
     ("world", "cases"),
     [
@@ -53,19 +50,7 @@ def _same(ours: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -
 )
 def test_a_step_is_that_of_one_process(world: int, cases: list[Case], tmp_path: Path) -> None:
     expected = train(cases)
-    results = run_ranks(world, train, tmp_path, cases)
-    for number, one in enumerate(expected):
-        for rank, found in enumerate(each[number] for each in results):
-            assert found["metrics"] == pytest.approx(one["metrics"], rel=1e-5, abs=1e-6)
-            for update, (ours, theirs) in enumerate(zip(found["gradients"], one["gradients"], strict=True)):
-                for grad, reference in zip(ours, theirs, strict=True):
-                    # AdamW turns a gradient of rounding errors into a whole step, which later updates begin with
-                    _same(grad, reference, 1e-5 if update == 0 else 1e-3)
-            for ours, theirs in zip(found["values"], one["values"], strict=True):
-                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-            assert found["weights"].keys() == (one["weights"].keys() if rank == 0 else set())
-            for name, weight in found["weights"].items():
-                _same(weight, one["weights"][name], 1e-4)
+    assert_same_steps(run_ranks(world, train, tmp_path, cases), expected)
 
 
 def test_kahan_sums_of_shards_are_those_of_the_whole(tmp_path: Path) -> None:
@@ -86,7 +71,7 @@ def test_ranks_sample_on_their_own_from_whole_weights(tmp_path: Path) -> None:
         assert all(sharded)
     weights = sampled([[]])[2]
     for name, weight in found[0][2].items():
-        _same(weight, weights[name], 1e-4)
+        assert_close(weight, weights[name], 1e-4)
 
 
 @pytest.mark.parametrize("broken", [0, 11])
@@ -141,4 +126,4 @@ def test_ranks_that_compute_the_same_share_count_once(tmp_path: Path) -> None:
         assert metrics == pytest.approx(one["metrics"], rel=1e-5, abs=1e-6)
         torch.testing.assert_close(log_probs, one["values"][0], rtol=1e-4, atol=1e-4)
         for name, weight in weights.items():
-            _same(weight, one["weights"][name], 1e-4)
+            assert_close(weight, one["weights"][name], 1e-4)
