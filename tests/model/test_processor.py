@@ -12,7 +12,8 @@ from transformers import LlavaConfig, Qwen2Config, Qwen2VLConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from whet.errors import UserError
-from whet.model.processor import Clip, GridProcessor, WholeProcessor, load_processor
+from whet.model.grid_processor import Clip, GridProcessor
+from whet.model.processor import WholeProcessor, load_processor
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +107,12 @@ def test_a_still_video_is_an_image_in_time(grid):
 
 
 def test_what_a_checkpoint_holds_builds_the_same_processor(grid, tokenizer, tmp_path):
+    (tmp_path / "video_preprocessor_config.json").write_text('{"size": {"longest_edge": 5}}')
     processor = grid()
     folder = tmp_path / "saved"
     folder.mkdir()
     processor.save_pretrained(folder)
+    assert json.loads((folder / "video_preprocessor_config.json").read_text()) == {"size": {"longest_edge": 5}}
     again = load_processor(str(folder), Qwen2VLConfig(**marks(tokenizer)), tokenizer)
     image = Image.effect_noise((84, 56), 80).convert("RGB")
     assert again.target_size((500, 400)) == processor.target_size((500, 400))

@@ -20,7 +20,7 @@ from whet.data.formats import Columns
 from whet.data.images import MediaError, Opened, Size, decode, fitted, open_image
 from whet.data.videos import Video, open_video
 from whet.errors import UserError
-from whet.model.processor import Clip
+from whet.model.grid_processor import Clip
 from whet.types import Media
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from whet.model import lora
 from whet.run import parts
 from whet.run.groups import Group, load_groups, save_groups
 
@@ -60,6 +61,9 @@ class TrainerState:
         with rooms.console.stage("save"), rooms.checkpoints.writing(self.step, meta) as folder:
             for name, part in rooms.trained.items():
                 part.save(folder / name, rooms.tokenizer, rooms.config.trainer.save_model_only)
+            if rooms.processor is not None:
+                adapters = folder / "actor" / lora.FOLDER
+                rooms.processor.save_pretrained(adapters if adapters.is_dir() else folder / "actor" / "huggingface")
             if self.carried:
                 save_groups(self.carried, folder / "carried.json")
             torch.save({"torch": torch.get_rng_state(), "python": random.getstate()}, folder / "rng.pt")
