@@ -156,7 +156,6 @@ def test_validation_samples_with_its_own_parameters():
     ("argument", "leave"),
     [
         ("worker.critic.model.lora.rank=8", "0"),
-        ("worker.actor.model.freeze_vision_tower=true", "false"),
         ("worker.actor.padding_free=false", "true"),
         ("worker.actor.use_torch_compile=true", "false"),
         ("worker.actor.fsdp.torch_dtype=fp16", "null or bf16 or bfloat16 or fp32 or float32"),

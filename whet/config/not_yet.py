@@ -32,7 +32,6 @@ NOT_YET = (
     Refusal("worker.*.padding_free", "training on padded samples"),
     Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
     Refusal("worker.critic.model.lora.rank", "a critic with adapters"),
-    Refusal("worker.*.model.freeze_vision_tower", "freezing the vision encoder"),
     Refusal("worker.ref.fsdp.*", "sharding over devices"),
     Refusal("worker.*.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
     Refusal("worker.critic.fsdp.enable_*", "sharding the critic over devices"),

@@ -21,6 +21,7 @@ from whet.learn.ranks import Ranks, train_together
 from whet.learn.tensor_parallel import cut_layer, keep_whole
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
+from whet.model.vision import has_vision, text_model, tower_blocks
 
 M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -49,7 +50,9 @@ def shard(
     policy = policy or precision(fsdp, device)
     memory: dict[Tensor, nn.Parameter] = {}
     language = model.backbone if isinstance(model, ValueModel) else model
-    for layer in decoder_layers(language):
+    layers = decoder_layers(language)
+    # Cut layers and whole ones do not mix: then the tower is part of what all ranks gather together.
+    for layer in layers if tensor is not None else [*tower_blocks(language), *layers]:
         _materialise(layer, home, memory)
         if tensor is not None:
             cut_layer(layer, language.config, tensor)
@@ -63,7 +66,8 @@ def shard(
     if isinstance(model, ValueModel):  # its head computes in the dtype that it has, whatever passes are in
         wide = MixedPrecisionPolicy(reduce_dtype=policy.reduce_dtype)
         fully_shard(model.head, mesh=mesh, reshard_after_forward=False, mp_policy=wide, offload_policy=offload)
-    if language.base_model is not language:  # whet calls a backbone itself, which gathers then
+    # whet calls a backbone itself, which gathers then, unless it is run in pieces
+    if language.base_model is not language or has_vision(language.config):
         let_gather(language)
     for module in sharded_modules(model):
         module.set_gradient_divide_factor(1.0)
@@ -81,7 +85,7 @@ def shard(
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of a decoder, wherever the model keeps them."""
     depth = model.config.get_text_config().num_hidden_layers
-    for module in model.modules():
+    for module in text_model(model).modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth:
             return list(module)
     raise UserError(f"{type(model).__name__} keeps its {depth} layers where whet cannot find them: train on one device")

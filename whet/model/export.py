@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from whet.errors import UserError
 from whet.model.load import load_model_config, load_tokenizer
 from whet.model.lora import WEIGHTS, require_peft
+from whet.model.vision import language_class
 
 
 def base_of(adapters: Path) -> str:
@@ -42,7 +43,7 @@ def export_merged(
     named, dtype = base or base_of(adapters), _dtype_of(adapters)
     config = load_model_config(named, trust_remote_code, override)
     try:  # not `load_model`: nothing is computed with it, and not every CPU can in bf16
-        model = AutoModelForCausalLM.from_pretrained(
+        model = language_class(config).from_pretrained(
             named, config=config, dtype=dtype, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:

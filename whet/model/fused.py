@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from whet import kernels
 from whet.errors import UserError
+from whet.model.vision import has_vision
 
 if TYPE_CHECKING:
     from whet.model.decoder import FusedDecoder
@@ -62,6 +63,8 @@ def make_exact(model: PreTrainedModel) -> None:
     key = "worker.rollout.exact=true"
     if not has_kernels(model):
         raise UserError(f"{key} needs a CUDA device with triton, and heads of 16, 32, 64, 128 or 256; set it to false")
+    if has_vision(model.config):
+        raise UserError(f"{key}: the vision encoder of this model has no exact form; set it to false")
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None) is not None:
         raise UserError(f"{key}: this model soft-caps its logits, for which there is no exact form; set it to false")
     unfuse(model)

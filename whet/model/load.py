@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
     AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
@@ -30,7 +28,7 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.support import ACTOR, check_config, check_layers
-from whet.model.vision import RowMedia, as_batch, has_vision, vision_of
+from whet.model.vision import RowMedia, as_batch, language_class, vision_of
 
 # What reading a missing, damaged or foreign file can raise.
 _UNREADABLE = (
@@ -110,11 +108,6 @@ def empty_backbone(
 ) -> PreTrainedModel:
     """The same for `load_backbone`."""
     return _empty(AutoModel, path, dtype, trust_remote_code, override, section)
-
-
-def language_class(config: PretrainedConfig) -> Any:
-    """The class of transformers that opens a whole model of this config."""
-    return AutoModelForImageTextToText if has_vision(config) else AutoModelForCausalLM
 
 
 def _empty(

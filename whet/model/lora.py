@@ -19,11 +19,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.config.model import ALL_LINEAR, LoraConfig, listed_modules
 from whet.errors import UserError
 from whet.model.fused import unfuse
+from whet.model.vision import language_class
 
 if TYPE_CHECKING:
     from peft.tuners.lora import Linear as LoraLinear
@@ -46,7 +47,7 @@ def check_adapters(config: PretrainedConfig, lora: LoraConfig, trust_remote_code
     """Parameters that the adapters of such a model have; no weight is read for it. A `UserError` where none fit."""
     require_peft(f"{KEY}.rank={lora.rank}")
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
+        model = language_class(config).from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
     return sum(lora.rank * (layer.in_features + layer.out_features) for layer in _targets(model, lora).values())
 
 

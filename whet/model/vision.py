@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig, PreTrainedModel
 
 from whet.errors import UserError
 from whet.model.gathering import sharded_modules
@@ -35,6 +35,11 @@ def has_vision(config: PretrainedConfig) -> bool:
     return getattr(config, "vision_config", None) is not None
 
 
+def language_class(config: PretrainedConfig) -> Any:
+    """The class of transformers that opens a whole model of this config, head and vision tower included."""
+    return AutoModelForImageTextToText if has_vision(config) else AutoModelForCausalLM
+
+
 def text_model(model: PreTrainedModel) -> nn.Module:
     """The decoder alone: of a text model, all of it but the head."""
     base = model.base_model
@@ -46,6 +51,13 @@ def vision_tower(model: PreTrainedModel) -> nn.Module | None:
     base = model.base_model
     names = ("visual", "vision_tower", "vision_model")
     return next((part for name in names if isinstance(part := getattr(base, name, None), nn.Module)), None)
+
+
+def tower_blocks(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers of the vision tower of models that are run in pieces, where all ranks of a sharded one meet."""
+    vision = vision_of(model)
+    blocks = getattr(vision_tower(model), "blocks", None) if vision is not None and vision.in_pieces else None
+    return list(blocks) if isinstance(blocks, nn.ModuleList) else []
 
 
 def freeze_tower(model: PreTrainedModel) -> int:
@@ -95,6 +107,11 @@ class Vision:
         model = self._model()
         assert model is not None, "whoever asks holds the model"
         return model.base_model
+
+    @property
+    def _is_sharded(self) -> bool:
+        model = self._model()
+        return model is not None and bool(sharded_modules(model))
 
     def check(self, prompt: Prompt) -> None:
         """A `UserError` where a prompt's placeholder tokens and its images do not belong together."""
@@ -162,7 +179,7 @@ class Vision:
         base = self._base
         tokens_NH: Tensor = base.get_input_embeddings()(ids_N)
         pairs = [(media.inputs[pixels], media.inputs[grid]) for pixels, grid in _PIXELS if pixels in media.inputs]
-        if not pairs and not sharded_modules(base.visual):
+        if not pairs and not self._is_sharded:
             return Embedded(tokens_NH, media.rows, [])
         # Ranks gather the tower's parameters together: one that has no image reads a black patch for nothing.
         pixels, grids = (torch.cat(each) for each in zip(*(pairs or [self._black(ids_N.device)])))

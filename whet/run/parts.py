@@ -27,6 +27,7 @@ from whet.learn.value_head import ValueModel
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
 from whet.model.processor import Processor
+from whet.model.vision import freeze_tower
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import KEPT_CACHE
 from whet.run.console import Console
@@ -214,6 +215,8 @@ def load_critic(config: Config, weights: str, placement: Placement) -> ValueMode
     backbone = load_backbone(
         weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
     )
+    if config.worker.critic.model.freeze_vision_tower:
+        freeze_tower(backbone)
     model = ValueModel(backbone)
     model.load_head(Path(weights))
     return model

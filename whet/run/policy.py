@@ -7,8 +7,10 @@ from collections.abc import Callable
 from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.config import Config
+from whet.errors import UserError
 from whet.learn.reference import Reference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
+from whet.model.vision import freeze_tower, has_vision
 from whet.run.device import Placement
 from whet.run.manifest import Checkpoint
 from whet.run.parts import budget, load_weights, local_name
@@ -18,6 +20,13 @@ def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:
     """How many parameters are trained where they are adapters, and that those fit the model; else None."""
     chosen = config.worker.actor.model
     return check_adapters(model, chosen.lora, chosen.trust_remote_code) if chosen.lora.rank else None
+
+
+def check_frozen(config: Config, model: PretrainedConfig) -> None:
+    """A `UserError` where a vision tower is to be frozen that the model does not have."""
+    if config.worker.actor.model.freeze_vision_tower and not has_vision(model):
+        key = "worker.actor.model.freeze_vision_tower=true"
+        raise UserError(f"{key}: {model.model_type} has no vision encoder; set it to false")
 
 
 def load_policy(
@@ -33,6 +42,9 @@ def load_policy(
         add_adapters(model, chosen.lora, local_name(config, chosen.model_path or ""), config.data.seed)
         if saved is not None:
             load_adapters(model, saved / FOLDER)
+    if chosen.freeze_vision_tower:
+        say(f"vision tower: {freeze_tower(model):,} parameters, which are not trained")
+    if chosen.lora.rank:
         trained = model.num_parameters(only_trainable=True)
         origin = f" from {saved / FOLDER}" if saved else ""
         say(f"adapters: rank {chosen.lora.rank}{origin}, {trained:,} parameters, which alone are trained")

@@ -28,6 +28,7 @@ from whet.model.gathering import full, part, whole
 from whet.model.load import empty_backbone, empty_model, load_tokenizer
 from whet.model.lora import add_adapters, has_adapters
 from whet.model.names import folder_weights
+from whet.model.vision import freeze_tower
 from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts, policy
 from whet.run.device import Placement, choose_placement
@@ -219,6 +220,8 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -
         model = empty_model(plan.path, placement.dtype, chosen.trust_remote_code, chosen.override_config)
         if chosen.lora.rank:
             add_adapters(model, chosen.lora, parts.local_name(config, chosen.model_path or ""), config.data.seed)
+        if chosen.freeze_vision_tower:
+            freeze_tower(model)
         return model
 
     return load_sharded(
@@ -237,7 +240,10 @@ def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
     dtype = choose_placement(config, "critic").dtype
 
     def empty() -> ValueModel:
-        return ValueModel(empty_backbone(weights, dtype, chosen.trust_remote_code, chosen.override_config))
+        backbone = empty_backbone(weights, dtype, chosen.trust_remote_code, chosen.override_config)
+        if config.worker.critic.model.freeze_vision_tower:
+            freeze_tower(backbone)
+        return ValueModel(backbone)
 
     fsdp = config.worker.critic.fsdp
     return load_sharded(

@@ -144,6 +144,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
     check_vllm(config, model_config)
     check_sizes(model_config, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
+    policy.check_frozen(config, model_config)
     adapters = policy.adapter_parameters(config, model_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
