@@ -15,8 +15,9 @@ from whet.errors import UserError
 def write_model(name: str, folder: Path, say: Callable[[str], None]) -> None:
     """Write the built-in `name` (with or without `whet/`) into `folder`, which must be new or empty."""
     short = name.removeprefix(PREFIX)
-    if short not in recipes():
-        raise UserError(f"there is no built-in model {name!r}; choose {' or '.join(recipes())}")
+    models = [known for known, recipe in recipes().items() if recipe.model]
+    if short not in models:
+        raise UserError(f"there is no built-in model {name!r}; choose {' or '.join(models)}")
     folder = Path(os.path.expanduser(folder))
     if short == "smollm2":
         make_smollm2(folder, say)

@@ -18,6 +18,11 @@ Say = Callable[[str], None]
 
 PREFIX = "whet/"
 
+# The files of whet/shapes: rows to train on, to test on, and the latter with nothing in their pictures.
+SHAPES = tuple(
+    f"{task}_{part}" for task in ("count", "locate", "angle", "more", "motion") for part in ("train", "test", "blank")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -27,6 +32,8 @@ class Recipe:
     splits: tuple[str, ...]  # the data files in it: "train" is train.jsonl
     disk: int  # bytes that making it needs
     make: Callable[[Path, Say], None]
+    suffix: str = ".jsonl"  # of the data files
+    model: bool = True  # whether there is a folder model/
 
 
 def _make_quickstart(folder: Path, say: Say) -> None:
@@ -41,6 +48,24 @@ def _make_smollm2(folder: Path, say: Say) -> None:
     make_smollm2(folder / "model", say)
 
 
+def _make_shapes(folder: Path, say: Say) -> None:
+    from whet.assets.vision import make_shapes
+
+    make_shapes(folder, say)
+
+
+def _make_vision(folder: Path, say: Say) -> None:
+    from whet.assets.vision import make_vision
+
+    make_vision(folder, say)
+
+
+def _make_vision3(folder: Path, say: Say) -> None:
+    from whet.assets.vision import make_vision3
+
+    make_vision3(folder, say)
+
+
 def _source_hash(*files: str) -> str:
     """Names the recipe by its source, so that no edit of it can leave an old folder in use."""
     folder = Path(__file__).parent
@@ -51,9 +76,15 @@ def recipes() -> dict[str, Recipe]:
     """Every built-in by its name after `whet/`."""
     task = _source_hash("digits.py", "tokenizer.py", "warm_start.py", "quickstart.py")
     model = _source_hash("smollm2.py")
+    pictures = ("drawing.py", "looking.py", "vision.py")
+    vision = _source_hash(*pictures, "tokenizer.py", "vision_model.py", "vision_start.py")
+    shapes = _source_hash(*pictures)
     return {
         "quickstart": Recipe(version=task, splits=("train", "test"), disk=10 << 20, make=_make_quickstart),
         "smollm2": Recipe(version=model, splits=(), disk=600 << 20, make=_make_smollm2),
+        "shapes": Recipe(shapes, SHAPES, disk=50 << 20, make=_make_shapes, suffix=".parquet", model=False),
+        "vision": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision),
+        "vision3": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision3),
     }
 
 
@@ -120,7 +151,11 @@ def builtin(name: str, say: Say) -> Path:
 
 def resolve_model(name: str, say: Say) -> str:
     """The model folder of a built-in name; any other name as it is."""
-    return str(builtin(name, say) / "model") if is_builtin(name) else name
+    if not is_builtin(name):
+        return name
+    if not _recipe(name).model:
+        raise UserError(f"{name} is data and no model; name it in data.train_files, with a split.")
+    return str(builtin(name, say) / "model")
 
 
 def resolve_data(files: str, say: Say) -> str:
@@ -130,9 +165,10 @@ def resolve_data(files: str, say: Say) -> str:
 
 def _data_file(spec: str, say: Say) -> str:
     name, _, split = spec.partition("@")
-    splits = _recipe(name).splits
+    recipe = _recipe(name)
+    splits = recipe.splits
     if not splits:
         raise UserError(f"{spec}: the built-in {name} is a model and has no data.")
     if split not in splits:
         raise UserError(f"{spec}: name a split: {' or '.join(f'{name}@{choice}' for choice in splits)}.")
-    return str(builtin(name, say) / f"{split}.jsonl")
+    return str(builtin(name, say) / f"{split}{recipe.suffix}")

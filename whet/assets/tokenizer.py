@@ -1,8 +1,8 @@
-"""The quickstart's tokenizer: byte-level BPE learned from the task's own words, with a chat template."""
+"""The tokenizers of built-in models: byte-level BPE learned from the task's own words, with a chat template."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -17,20 +17,25 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def learn_tokens(texts: Iterable[str], vocab_size: int, special: Sequence[str]) -> Tokenizer:
     """Learn merges from `texts`; every byte is in the alphabet, so that any other text can still be written."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[PAD, END, USER, ASSISTANT, SYSTEM],
+        special_tokens=list(special),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def make_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """The quickstart's tokenizer, learned from `texts`."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=learn_tokens(texts, vocab_size, [PAD, END, USER, ASSISTANT, SYSTEM]),
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[USER, ASSISTANT, SYSTEM],

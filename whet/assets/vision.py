@@ -1,0 +1,84 @@
+"""The built-ins `whet/shapes` (rows with pictures), `whet/vision` and `whet/vision3` (models that look a little)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from whet.assets.drawing import blank
+from whet.assets.looking import TASKS, Question, ask, held_out
+from whet.assets.quickstart import reproducible
+from whet.assets.vision_model import QWEN2_5, QWEN3, Family, make_vision_model, make_vision_tokenizer, save
+from whet.assets.vision_start import PROMPTS, asked, prompts, teach
+
+SEED = 1
+VOCAB_SIZE = 512
+TRAIN_ROWS = 2000
+
+PICTURE = pa.struct([("bytes", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("answer", pa.string()),
+        ("images", pa.list_(PICTURE)),
+        ("videos", pa.list_(pa.list_(PICTURE))),
+        ("task", pa.string()),
+    ]
+)
+
+
+def png(picture: Image.Image) -> dict[str, bytes]:
+    """A picture as data files hold it."""
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG", compress_level=1)
+    return {"bytes": buffer.getvalue()}
+
+
+def row(task: str, question: Question, blanked: bool = False) -> dict:
+    """One row of the data files; `blanked` takes everything out of its pictures."""
+
+    def shown(picture: Image.Image) -> dict[str, bytes]:
+        return png(blank(picture.width) if blanked else picture)
+
+    return {
+        "problem": question.problem,
+        "answer": question.answer,
+        "images": [shown(picture) for picture in question.images],
+        "videos": [[shown(frame) for frame in question.frames]] if question.frames else [],
+        "task": task,
+    }
+
+
+def make_shapes(folder: Path, say: Callable[[str], None]) -> None:
+    """Write a Parquet file for each split."""
+    say("Drawing the pictures of whet/shapes (once)")
+    for task in TASKS:
+        test = held_out(task, SEED)
+        rng, hidden = Random(f"{task} train {SEED}"), {question.pixels for question in test}
+        train = [ask(task, rng, hidden) for _ in range(TRAIN_ROWS)]
+        for part, questions, blanked in (("train", train, False), ("test", test, False), ("blank", test, True)):
+            rows = [row(task, question, blanked) for question in questions]
+            pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{task}_{part}.parquet")
+
+
+def make_vision(folder: Path, say: Callable[[str], None], family: Family = QWEN2_5) -> None:
+    """Write the Hugging Face folder `model/` under `folder`."""
+    hidden = {question.pixels for task in TASKS for question in held_out(task, SEED)}
+    texts = [text for question in prompts(SEED, 2000, hidden) for text in (asked(question), question.reply)]
+    tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
+    say("Making a small vision-language model (once): a short warm start on pictures")
+    with reproducible(SEED):
+        model = make_vision_model(tokenizer, family)
+        teach(model, tokenizer, family, prompts(SEED, PROMPTS, hidden), SEED, say)
+    save(model, tokenizer, family, folder / "model")
+
+
+def make_vision3(folder: Path, say: Callable[[str], None]) -> None:
+    """The same of Qwen3-VL's classes."""
+    make_vision(folder, say, QWEN3)
