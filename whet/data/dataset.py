@@ -147,16 +147,10 @@ class PromptDataset:
         """Tokens of every prompt; None for one whose images or videos are bad, where such rows are left out."""
         if self._media is None:
             return [len(ids) for ids in self._encode([draft.text for draft in self._drafts(rows, uids)])]
-        drafts: dict[str, _Draft] = {}
-        bad: list[str] = []
-        for row, uid in zip(rows, uids):  # one by one: a row may be left out, which no batch could say
-            try:
-                drafts |= {draft.uid: draft for draft in self._drafts([row], [uid])}
-            except BadRow as error:
-                bad.append(str(error))
-        plain = [draft for draft in drafts.values() if not self._has_media(draft)]
+        drafts, bad = self._usable_drafts(rows, uids)
+        plain = [draft for draft in drafts if not self._has_media(draft)]
         lengths = {d.uid: len(ids) for d, ids in zip(plain, self._encode([draft.text for draft in plain]))}
-        seen = [draft for draft in drafts.values() if self._has_media(draft)]
+        seen = [draft for draft in drafts if self._has_media(draft)]
         with ThreadPoolExecutor(self._config.filter_overlong_prompts_workers) as pool:
             for draft, found in zip(seen, pool.map(self._measure, seen)):
                 if isinstance(found, BadRow):
@@ -167,6 +161,18 @@ class PromptDataset:
             raise BadRow(f"{bad[0]} (data.on_bad_media=skip leaves such rows out)")
         self.bad_rows += bad
         return [lengths.get(uid) for uid in uids]
+
+    def _usable_drafts(self, rows: list[Columns], uids: list[str]) -> tuple[list[_Draft], list[str]]:
+        """The drafts of rows, and what is wrong with the others."""
+        try:
+            return self._drafts(rows, uids), []
+        except BadRow as error:
+            if len(rows) == 1:
+                return [], [str(error)]
+        # Some row of the batch is bad; halves of it find which.
+        half = len(rows) // 2
+        first, second = self._usable_drafts(rows[:half], uids[:half]), self._usable_drafts(rows[half:], uids[half:])
+        return first[0] + second[0], first[1] + second[1]
 
     def _measure(self, draft: _Draft) -> int | BadRow:
         assert self._media is not None
