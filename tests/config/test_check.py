@@ -159,13 +159,8 @@ def test_validation_samples_with_its_own_parameters():
         ("worker.actor.padding_free=false", "true"),
         ("worker.actor.use_torch_compile=true", "false"),
         ("worker.actor.fsdp.torch_dtype=fp16", "null or bf16 or bfloat16 or fp32 or float32"),
-        ("worker.ref.fsdp.enable_full_shard=false", "true"),
-        ("worker.actor.offload.offload_params=true", "false"),
         ("worker.critic.padding_free=false", "true"),
-        ("worker.critic.fsdp.enable_full_shard=false", "true"),
-        ("worker.critic.offload.offload_params=true", "false"),
         ("worker.critic.model.tokenizer_path=folder", "null"),
-        ("worker.hybrid_engine=false", "true"),
         ("trainer.ray_timeline=ray.json", "null"),
     ],
 )
@@ -177,13 +172,39 @@ def test_features_that_are_not_here_are_refused(argument, leave):
 
 
 @pytest.mark.parametrize(
-    "key", ["enable_cpu_offload=true", "mp_param_dtype=fp32", "enable_full_shard=false", "fsdp_size=2"]
+    "key",
+    [
+        "actor.fsdp.enable_cpu_offload=true",
+        "actor.fsdp.mp_param_dtype=fp32",
+        "critic.fsdp.enable_full_shard=false",
+        "ref.fsdp.fsdp_size=2",
+    ],
 )
 def test_sharding_keys_are_for_several_devices(key):
-    (problem,) = problems_of(f"worker.actor.fsdp.{key}")
-    assert problem.startswith(f"worker.actor.fsdp.{key}: ")
+    (problem,) = problems_of(f"worker.{key}")
+    assert problem.startswith(f"worker.{key}: ")
     assert "trainer.n_gpus_per_node" in problem
-    assert problems_of(f"worker.actor.fsdp.{key}", "trainer.n_gpus_per_node=2") == []
+    assert problems_of(f"worker.{key}", "trainer.n_gpus_per_node=2") == []
+
+
+def test_what_does_not_divide_the_devices_is_named_with_what_would():
+    (problem,) = problems_of("worker.critic.fsdp.fsdp_size=4", "trainer.n_gpus_per_node=6")
+    assert problem.endswith(
+        "does not divide the 6 devices of trainer.n_gpus_per_node x trainer.nnodes: use -1 or one of 1, 2, 3, 6"
+    )
+    pools = ("trainer.n_gpus_per_node=6", "trainer.placement={rollout: 3, learn: 3}")
+    (problem,) = problems_of("worker.actor.fsdp.fsdp_size=2", *pools)
+    assert "the 3 devices of trainer.placement.learn" in problem
+    (problem,) = problems_of("worker.rollout.name=vllm", "worker.rollout.tensor_parallel_size=2", *pools)
+    assert "worker.rollout.tensor_parallel_size=2 does not divide trainer.placement.rollout=3" in problem
+    assert problems_of("worker.rollout.name=vllm", "worker.rollout.tensor_parallel_size=2", pools[0]) == []
+
+
+def test_a_rollout_apart_says_how_many_devices_it_has():
+    (problem,) = problems_of("worker.hybrid_engine=false")
+    assert "trainer.placement={rollout: 4, learn: 4}" in problem
+    pools = ("trainer.n_gpus_per_node=2", "trainer.placement={rollout: 1, learn: 1}")
+    assert problems_of("worker.hybrid_engine=false", *pools) == []
 
 
 def test_harmless_keys_are_accepted():

@@ -9,6 +9,9 @@ from spread_runs import assert_alike, killed_rank, ray_processes, run
 
 from whet.cli import main
 
+# The reference is sharded in its own way: here from host memory, layer by layer.
+REFERENCE = ("worker.ref.fsdp.enable_cpu_offload=true", "worker.ref.fsdp.torch_dtype=fp32")
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -36,7 +39,7 @@ def test_what_several_devices_cannot_do_is_said_first(
     "arguments",
     [
         (),
-        ("algorithm.disable_kl=false", "algorithm.use_kl_loss=true", "algorithm.kl_coef=0.01"),
+        ("algorithm.disable_kl=false", "algorithm.use_kl_loss=true", "algorithm.kl_coef=0.01", *REFERENCE),
         ("algorithm.adv_estimator=gae", "worker.critic.global_batch_size=32"),
     ],
     ids=["", "kl", "critic"],

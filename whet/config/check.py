@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from whet.config.algorithm import GROUP_ESTIMATORS
+from whet.config.check_devices import device_problems
 from whet.config.check_parallel import parallel_problems
 from whet.config.check_recipes import recipe_problems, refills
 from whet.config.check_server import server_problems
@@ -28,7 +29,6 @@ from whet.config.stages import read_stages
 from whet.config.values import Given, complaint_about, read_value, show
 from whet.errors import UserError
 
-_PRECISIONS = ("mp_param_dtype", "mp_reduce_dtype", "mp_buffer_dtype")
 # What validation may sample differently; everything else of the engine is shared with training.
 VALIDATION_KEYS = ("n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "ignore_eos")
 
@@ -43,7 +43,7 @@ def check_config(config: Config) -> None:
 
 
 def _problems(config: Config) -> list[str]:
-    problems = [*_values(config), *refusals(config), *_shards(config), *_required(config), *_names(config)]
+    problems = [*_values(config), *refusals(config), *device_problems(config), *_required(config), *_names(config)]
     problems += [
         *_validation(config),
         *_lengths(config),
@@ -51,7 +51,6 @@ def _problems(config: Config) -> list[str]:
         *server_problems(config),
         *vllm_problems(config),
         *parallel_problems(config),
-        *_pools(config),
     ]
     if not config.trainer.val_only:
         problems += [
@@ -131,34 +130,6 @@ def _names(config: Config) -> Iterator[str]:
                 f"trainer.{name}={show(value)}: must name a folder inside checkpoints/; "
                 "trainer.save_checkpoint_path chooses any other place"
             )
-
-
-def _shards(config: Config) -> Iterator[str]:
-    """Keys of sharding that a run on one device would not look at."""
-    if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1:
-        return
-    for name in ("enable_full_shard", "enable_cpu_offload", "enable_rank0_init", "fsdp_size", *_PRECISIONS):
-        key = f"worker.actor.fsdp.{name}"
-        if get(config, key) != all_keys()[key].default:
-            yield (
-                f"{key}={show(get(config, key))}: one device shards nothing; leave it at "
-                f"{show(all_keys()[key].default)}, or ask for more with trainer.n_gpus_per_node"
-            )
-
-
-def _pools(config: Config) -> Iterator[str]:
-    trainer = config.trainer
-    rollout, learn = trainer.placement.rollout, trainer.placement.learn
-    if rollout is None and learn is None:
-        return
-    if rollout is None or learn is None:
-        name = "rollout" if rollout is None else "learn"
-        yield f"trainer.placement.{name} is not set: devices of their own need both rollout and learn"
-    elif rollout + learn != trainer.n_gpus_per_node * trainer.nnodes:
-        yield (
-            f"trainer.placement.rollout={rollout} and trainer.placement.learn={learn} do not add up to the "
-            f"{trainer.n_gpus_per_node * trainer.nnodes} devices of trainer.n_gpus_per_node x trainer.nnodes"
-        )
 
 
 def _validation(config: Config) -> Iterator[str]:

@@ -25,20 +25,12 @@ class Refusal:
 
 
 NOT_YET = (
-    Refusal("trainer.placement.*", "a rollout on devices of its own"),
     Refusal("trainer.ray_timeline", "Ray's timeline"),
-    Refusal("worker.hybrid_engine", "a rollout on devices of its own"),
     Refusal("worker.critic.model.tokenizer_path", "a critic with a tokenizer of its own"),
     Refusal("worker.*.padding_free", "training on padded samples"),
     Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
     Refusal("worker.critic.model.lora.rank", "a critic with adapters"),
-    Refusal("worker.ref.fsdp.*", "sharding over devices"),
     Refusal("worker.*.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
-    Refusal("worker.critic.fsdp.enable_*", "sharding the critic over devices"),
-    Refusal("worker.*.fsdp.use_orig_params", "sharding over devices"),
-    Refusal("worker.critic.fsdp.fsdp_size", "sharding the critic over devices"),
-    Refusal("worker.critic.fsdp.mp_*", "choosing the precision of passes apart from that of the weights"),
-    Refusal("worker.*.offload.*", "offloading to host memory"),
 )
 
 

@@ -27,7 +27,7 @@ from whet.config.trainer import TrainerConfig
 class WorkerConfig:
     """The parts that do the work of a step."""
 
-    hybrid_engine: bool = key(True, "actor and rollout share their devices")
+    hybrid_engine: bool = key(True, "actor and rollout share their devices; false wants trainer.placement")
     actor: ActorConfig = field(default_factory=ActorConfig, metadata=section("the policy that is trained"))
     critic: CriticConfig = field(default_factory=CriticConfig, metadata=section("the value model of PPO"))
     ref: RefConfig = field(default_factory=RefConfig, metadata=section("the frozen model that KL is measured against"))

@@ -14,9 +14,11 @@ class FSDPConfig:
     """Sharding over devices, and the precision of weights."""
 
     enable_full_shard: bool = key(True, "shard weights, gradients and optimizer; false shards the last two only")
-    enable_cpu_offload: bool = key(False, "keep shards in host memory and move them layer by layer")
+    enable_cpu_offload: bool = key(
+        False, "keep shards in host memory and move them layer by layer; reference on one device: as offload_params"
+    )
     enable_rank0_init: bool = key(True, "read weights on the first rank only and send them to the others")
-    use_orig_params: bool = key(False, "keep the original parameters beside the shards")
+    use_orig_params: bool = key(False, "without effect: shards always are the original parameters (FSDP2)")
     torch_dtype: str | None = key(
         None, "dtype of the trained weights; null = bf16 on a GPU, fp32 on a CPU (bf16 with adamw_bf16)", choices=DTYPES
     )
