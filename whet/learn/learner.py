@@ -16,6 +16,7 @@ from whet.learn.masked_kl import masked_kl_all
 from whet.learn.packing import pad, to_device
 from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
+from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, read, recompute_activations
@@ -39,8 +40,11 @@ class Learner:
         temperature: float,
         total_steps: int,
         budget: Budget,
+        shared: bool = False,
     ) -> None:
+        """Weights that are `shared` with an engine, which reads them at any time, never wait in host memory."""
         self.model, self.config = model, config
+        self.residence = of_weights(model, config.offload.offload_params and not shared)
         self._temperature, self._budget = temperature, budget
         make_trainable(model, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("actor", model, config, total_steps, budget)
@@ -52,24 +56,30 @@ class Learner:
         self._updates.configure(config, budget)
         recompute_activations(self.model, config.model.enable_gradient_checkpointing, budget)
 
+    @resident
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T) of the current weights, without gradient."""
         return score_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
 
+    @resident
     def full_kl(self, samples: Sequence[Sample], reference: Reference) -> Tensor:
         """Exact KL (B, T) of the current weights from the reference, without gradient."""
         tokens = self._budget.tokens_experience
-        return score_all(self.model, samples, self._temperature, self.config, tokens, reference.full_kl)
+        with reference.residence.here():
+            return score_all(self.model, samples, self._temperature, self.config, tokens, reference.full_kl)
 
+    @resident
     def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor:
         """Exact KL (B, T) of the current weights from themselves with masked images, of the same responses."""
         tokens = self._budget.tokens_experience
         return masked_kl_all(self.model, samples, masked, self._temperature, self.config, tokens)
 
+    @resident
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Σ_v π(v)² (B, T) of the current weights."""
         return sum_pi_squared_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
 
+    @resident
     def update(
         self,
         samples: Sequence[Sample],
@@ -101,6 +111,7 @@ class Learner:
 
         return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics(ranks_of(self.model))
 
+    @resident
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
         if lora.has_adapters(self.model):

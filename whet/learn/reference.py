@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
 from whet.learn.full_kl import full_kl
+from whet.learn.residence import Residence, of_weights, resident
 from whet.learn.scoring import Scored, response_hidden_states, score_all
 from whet.model.load import head_of
 from whet.model.lora import adapters_off, has_adapters
@@ -22,7 +23,16 @@ class Reference:
     A model with adapters is the policy itself, and not copied: without them its weights are those it started from.
     """
 
-    def __init__(self, model: PreTrainedModel, config: ActorConfig, temperature: float, max_tokens: int | None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: ActorConfig,
+        temperature: float,
+        max_tokens: int | None,
+        residence: Residence | None = None,
+    ) -> None:
+        """`residence` brings the weights to their device; without one they are always there."""
+        self.residence = residence or of_weights(model, wait=False)
         self._model = model if has_adapters(model) else model.requires_grad_(False)
         self.configure(config, temperature, max_tokens)
 
@@ -30,11 +40,13 @@ class Reference:
         """Go on under another config, with the same weights."""
         self._config, self._temperature, self._max_tokens = config, temperature, max_tokens
 
+    @resident
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
         with adapters_off(self._model):
             return score_all(self._model, samples, self._temperature, self._config, self._max_tokens)
 
+    @resident
     def full_kl(self, scored: Scored) -> Tensor:
         """Exact KL (B, T) from this model of the policy that scored a micro-batch; it runs on the same packed row."""
         with torch.no_grad(), adapters_off(self._model):

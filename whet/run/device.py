@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -64,6 +64,12 @@ def choose_placement(config: Config, part: str = "actor") -> Placement:
     if device == "cpu" and dtype is torch.bfloat16:
         _make_bf16_safe(part)
     return Placement(torch.device(device), dtype)
+
+
+def reference_placement(config: Config, policy: Placement) -> Placement:
+    """Where the reference is and in which precision: the policy's, unless `worker.ref.fsdp.torch_dtype` says so."""
+    named = config.worker.ref.fsdp.torch_dtype
+    return replace(policy, dtype=_DTYPES[named]) if named else policy
 
 
 def _make_bf16_safe(part: str) -> None:

@@ -34,6 +34,7 @@ from whet.run.console import Console
 from whet.run.device import Placement, choose_placement
 from whet.run.experience import needs_reference
 from whet.run.manifest import Checkpoint
+from whet.run.offloading import shares_weights
 from whet.run.stages import Stages
 from whet.types import Prompt
 
@@ -168,7 +169,8 @@ def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedM
 def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Learner:
     """The policy with its optimizer."""
     actor = config.worker.actor
-    return Learner(model, actor, config.worker.rollout.temperature, total_steps, budget(config, "actor", model))
+    tokens, shared = budget(config, "actor", model), shares_weights(config)
+    return Learner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
 
 
 def critic_model(config: Config) -> ModelConfig:
@@ -246,6 +248,7 @@ def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = 
             longest,
             needed=(tokens or longest) if worker.dynamic_batching else by_samples,
             recompute=worker.model.enable_gradient_checkpointing,
+            shared=worker.ulysses_size,
         )
     recompute = planned is None or planned.recompute
     if not worker.dynamic_batching:

@@ -8,11 +8,13 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.config import Config
 from whet.errors import UserError
+from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
 from whet.model.vision import freeze_tower, has_vision
-from whet.run.device import Placement
+from whet.run.device import Placement, reference_placement
 from whet.run.manifest import Checkpoint
+from whet.run.offloading import reference_residence
 from whet.run.parts import budget, load_weights, local_name
 
 
@@ -51,8 +53,10 @@ def load_policy(
     return model
 
 
-def open_reference(config: Config, path: str, placement: Placement, policy: PreTrainedModel) -> Reference:
+def open_reference(config: Config, path: str, placement: Placement, learner: Learner) -> Reference:
     """The weights that training started from: the policy's own under its adapters, else a frozen copy."""
-    model = policy if has_adapters(policy) else load_weights(path, config, placement)
+    own = has_adapters(learner.model)
+    model = learner.model if own else load_weights(path, config, reference_placement(config, placement))
     actor, temperature = config.worker.actor, config.worker.rollout.temperature
-    return Reference(model, actor, temperature, budget(config, "actor", model).tokens_experience)
+    tokens = budget(config, "actor", model).tokens_experience
+    return Reference(model, actor, temperature, tokens, reference_residence(config, model, learner))

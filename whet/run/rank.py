@@ -7,7 +7,7 @@ dealt out: each rank samples from the whole policy, gathered for the time of a r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from transformers.utils import logging as transformers_logging
 from whet.cluster import Rank
 from whet.config import Config
 from whet.learn.critic import Critic
+from whet.learn.layout import lay_out
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
-from whet.learn.layout import lay_out
 from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, part, whole
@@ -31,12 +31,13 @@ from whet.model.names import folder_weights
 from whet.model.vision import freeze_tower
 from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts, policy
-from whet.run.device import Placement, choose_placement
+from whet.run.device import Placement, choose_placement, reference_placement
 from whet.run.engines import devices_shared, engine_ranks, has_own_weights, open_engine
 from whet.run.extensions import load_extensions
 from whet.run.link import Entry, Link, Meeting, invite
 from whet.run.manifest import Checkpoint
 from whet.run.objective import Objective
+from whet.run.offloading import reference_residence
 from whet.run.values import ValueObjective
 from whet.types import Prompt, Sample
 
@@ -78,9 +79,15 @@ class RankWorker:
         self._learner = parts.open_learner(config, model, plan.total_steps)
         self._reference: Reference | None = None
         if plan.uses_reference:
-            frozen = model if has_adapters(model) else _load(plan, placement, None)
+            frozen = model if has_adapters(model) else _load(plan, reference_placement(config, placement), None, "ref")
             tokens = parts.budget(config, "actor", frozen).tokens_experience
-            self._reference = Reference(frozen, config.worker.actor, config.worker.rollout.temperature, tokens)
+            self._reference = Reference(
+                frozen,
+                config.worker.actor,
+                config.worker.rollout.temperature,
+                tokens,
+                reference_residence(config, frozen, self._learner),
+            )
         self._link: Link | None = None
         self._sent = False
         self._critic: Critic | None = None
@@ -99,12 +106,14 @@ class RankWorker:
 
     def publish(self, version: int) -> None:
         """The weights as they are now have this version; engines with weights of their own are given them."""
-        part(self._learner.model)
-        if self._engine is not None:
-            self._engine.load(lambda: folder_weights(self._learner.model), version)
-        elif has_own_weights(self._config):
-            for _ in folder_weights(self._learner.model):  # each is gathered by all ranks for those that send it on
-                pass
+        model = self._learner.model
+        part(model)
+        with self._learner.residence.here():
+            if self._engine is not None:
+                self._engine.load(lambda: folder_weights(model), version)
+            elif has_own_weights(self._config):
+                for _ in folder_weights(model):  # each is gathered by all ranks for those that send it on
+                    pass
 
     def invite_samplers(self, table: Sequence[Entry], receivers: int) -> tuple[Meeting, list[str]] | None:
         """Open a door for the ranks that only sample; where it is, and what of their table changes in an update."""
@@ -128,18 +137,22 @@ class RankWorker:
         part(model)
         chosen = {name: p for name, p in model.named_parameters() if p.requires_grad or not self._sent}
         gathered = ((name, full(p.detach())) for name, p in chosen.items())
-        if self._link is not None:
-            self._link.send([entry for entry in self._table if entry.name in chosen], gathered, version)
-        else:
-            for _ in gathered:  # the first rank has them by the others' help
-                pass
+        with self._learner.residence.here():
+            if self._link is not None:
+                self._link.send([entry for entry in self._table if entry.name in chosen], gathered, version)
+            else:
+                for _ in gathered:  # the first rank has them by the others' help
+                    pass
         self._sent = True
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], version: int
     ) -> list[Sample]:
         """n samples for each of this rank's prompts."""
-        with nullcontext() if has_own_weights(self._config) else whole(self._learner.model):
+        with ExitStack() as stack:
+            if not has_own_weights(self._config):
+                with self._learner.residence.here():  # shards are read to gather them, and not while sampling
+                    stack.enter_context(whole(self._learner.model))
             if self._engine is None:
                 return []
             assert self._engine.version == version, f"version {self._engine.version} where {version} was asked for"
@@ -210,10 +223,10 @@ class RankWorker:
         return values if self._rank.rank == 0 else None
 
 
-def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -> PreTrainedModel:
+def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None, part: str = "actor") -> PreTrainedModel:
     """The policy of a checkpoint, or the first one, read by the first rank and sharded over all."""
     config, actor = plan.config, plan.config.worker.actor
-    chosen = actor.model
+    chosen, fsdp = actor.model, config.worker.ref.fsdp if part == "ref" else actor.fsdp
     host = replace(placement, device=torch.device("cpu"))
 
     def empty() -> PreTrainedModel:
@@ -227,8 +240,8 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None) -
     return load_sharded(
         lambda: policy.load_policy(config, plan.path, checkpoint, host, lambda _: None),
         empty,
-        actor.fsdp,
-        lay_out(actor.fsdp, placement.device, actor.tensor_parallel_size, actor.ulysses_size),
+        fsdp,
+        lay_out(fsdp, placement.device, actor.tensor_parallel_size, actor.ulysses_size, part),
         placement.device,
     )
 

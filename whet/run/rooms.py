@@ -37,6 +37,7 @@ from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
+from whet.run.offloading import offload_notes
 from whet.run.perception import check_eyes
 from whet.run.pools import Models, spread_models
 from whet.run.rank import RankPlan
@@ -102,7 +103,8 @@ class Rooms:
 
     def publish(self, version: int) -> None:
         """Give the engine the policy's weights as they are now."""
-        self.engine.load(lambda: folder_weights(self.learner.model), version)
+        with self.learner.residence.here():
+            self.engine.load(lambda: folder_weights(self.learner.model), version)
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
@@ -175,6 +177,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         folder.write_config(config.to_yaml())
 
     choose_threads(placement, count_parameters(path))
+    for note in offload_notes(config, placement.device):
+        console.note(note)
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
     plan = RankPlan(
         config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference, critic_path, folder.path
@@ -222,11 +226,12 @@ def _open_models(
         make_exact(model)
     engine = open_engine(config, model, tokenizer, plan.ends, folder.path / "rollout.log")
     stack.callback(engine.close)
+    learner = parts.open_learner(config, model, steps)
     return Models(
         engine,
-        parts.open_learner(config, model, steps),
+        learner,
         _open_critic(plan) if plan.critic_path else None,
-        policy.open_reference(config, path, placement, model) if plan.uses_reference else None,
+        policy.open_reference(config, path, placement, learner) if plan.uses_reference else None,
     )
 
 

@@ -16,6 +16,7 @@ from whet.config import Config
 from whet.errors import UserError
 from whet.learn.critic import MakeValueLoss
 from whet.learn.learner import MakeLoss
+from whet.learn.residence import Residence
 from whet.learn.updates import Progress
 from whet.rollout.engine import SamplingParams
 from whet.run.objective import Objective
@@ -28,6 +29,7 @@ class SpreadLearner:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        self.residence = Residence(tuple, wait=False)  # every rank sees to its own
 
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T) of the current weights."""

@@ -1,0 +1,40 @@
+"""Shards that wait in host memory between calls: every number is the same, and nothing stays behind on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learn.distributed.gloo import run_ranks
+from learn.distributed.offload_programs import offloaded
+from learn.distributed.programs import Case
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name in ("metrics", "ids"):
+        assert ours[name] == theirs[name], name
+    assert torch.equal(ours["values"], theirs["values"])
+    assert ours["weights"].keys() == theirs["weights"].keys()
+    assert all(torch.equal(tensor, theirs["weights"][name]) for name, tensor in ours["weights"].items())
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_shards_wait_elsewhere_and_change_nothing(world: int, tmp_path: Path) -> None:
+    expected = run_ranks(world, offloaded, tmp_path / "here", Case(), False, tmp_path / "a")
+    found = run_ranks(world, offloaded, tmp_path / "away", Case(), True, tmp_path / "b")
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same(ours, theirs)
+        assert all(theirs["between"])
+        assert not any(ours["between"])
+
+
+def test_one_device_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whet.learn import residence
+
+    monkeypatch.setattr(residence, "movable", residence.movable)  # what the program changes is put back
+    ours, theirs = offloaded(Case(), True, tmp_path / "a"), offloaded(Case(), False, tmp_path / "b")
+    assert_same(ours, theirs)
+    assert all(theirs["between"])
+    assert not any(ours["between"])
