@@ -1,4 +1,4 @@
-"""Training and sampling on one GPU: whet, vLLM alone, and TRL with vLLM, on the same prompts.
+"""Training and sampling on one GPU: whet, whet with vLLM, vLLM alone, and TRL with vLLM, on the same prompts.
 
 Each part runs in a process of its own, so that none sees another's memory or CUDA state, and writes a JSON result; the
 table says what they came to. GSM8K questions (--data train.jsonl, else word problems made here) through the chat
@@ -48,12 +48,14 @@ PARTS = {
     "whet-rollout-135m": Part("whet", "rollout", "135m"),
     "vllm-rollout-135m": Part("vllm", "rollout", "135m"),
     "whet-steps-135m": Part("whet", "steps", "135m"),
+    "whet-vllm-steps-135m": Part("whet_vllm", "steps", "135m"),
     "trl-steps-135m": Part("trl", "steps", "135m"),
     "trl-uncorrected-135m": Part("trl", "steps", "135m", usual=False),
     "whet-update-135m": Part("whet", "update", "135m", usual=False),
     "whet-rollout-1.7b": Part("whet", "rollout", "1.7b"),
     "vllm-rollout-1.7b": Part("vllm", "rollout", "1.7b"),
     "whet-update-1.7b": Part("whet", "update", "1.7b"),
+    "whet-vllm-switch-1.7b": Part("whet_vllm", "switch", "1.7b"),
 }
 
 

@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row a part. `s` is the best rollout, the median update, or the median whole step."""
+    """One row a part. `s` is the best rollout, the median update or switch, or the median whole step."""
     rows = [COLUMNS, tuple("---" for _ in COLUMNS), *(_row(name, result) for name, result in results.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -28,9 +28,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def _row(name: str, result: Mapping[str, Any]) -> tuple[str, ...]:
     if "error" in result:
         return (name, "failed", *[""] * (len(COLUMNS) - 2))
+    if "skipped" in result:
+        return (name, f"skipped: {result['skipped']}", *[""] * (len(COLUMNS) - 2))
     return (
         name,
-        f"{result['tokens'] / _seconds(result):,.0f}",
+        f"{result['tokens'] / _seconds(result):,.0f}" if "tokens" in result else "",
         f"{_seconds(result):.2f}",
         ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in _stages(result).items()),
         _decode(result),
@@ -46,7 +48,7 @@ def _row(name: str, result: Mapping[str, Any]) -> tuple[str, ...]:
 def _seconds(result: Mapping[str, Any]) -> float:
     if "rollout_s" in result:
         return min(result["rollout_s"])
-    return statistics.median(result.get("step_s") or result["update_s"])
+    return statistics.median(result.get("step_s") or result.get("switch_s") or result["update_s"])
 
 
 def _stages(result: Mapping[str, Any]) -> dict[str, float]:

@@ -26,7 +26,7 @@ from whet.types import Prompt, Sample
 
 def rollout(spec: Spec) -> dict[str, Any]:
     """Sample from the native engine and nothing else: fixed lengths, log-probs as always."""
-    config = _config(spec)
+    config = whet_config(spec)
     model = parts.load_weights(spec.model, config, choose_placement(config))
     tokenizer = load_tokenizer(spec.model)
     engine = open_engine(config, model, tokenizer, end_ids(spec.model, tokenizer))
@@ -85,10 +85,10 @@ def steps(spec: Spec) -> dict[str, Any]:
 
 def update(spec: Spec) -> dict[str, Any]:
     """Forward, backward and optimizer step over responses of mixed lengths, through the learner that training uses."""
-    config = _config(spec)
+    config = whet_config(spec)
     model = parts.load_weights(spec.model, config, choose_placement(config))
     learner = parts.open_learner(config, model, total_steps=100)
-    samples = _made_up(spec)
+    samples = made_up(spec)
     tokens = sum(len(s.ids) for s in samples)
 
     def make_loss(rows: list[int], current: Any) -> Any:
@@ -117,7 +117,7 @@ def update(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _made_up(spec: Spec) -> list[Sample]:
+def made_up(spec: Spec) -> list[Sample]:
     """Responses of random tokens, 60 to 500 of them where the spec allows that many."""
     rng, most = random.Random(0), Shape.of(spec.model).vocab
     samples = []
@@ -130,7 +130,7 @@ def _made_up(spec: Spec) -> list[Sample]:
     return samples
 
 
-def _config(spec: Spec) -> Config:
+def whet_config(spec: Spec) -> Config:
     """For parts that open the engine or the learner themselves; whole steps choose their micro-batches by memory."""
     keys = {"worker.actor.micro_batch_tokens": str(spec.update_tokens)} | spec.keys
     return load_config(_arguments(replace(spec, keys=keys), Path(spec.work) / "run"))

@@ -61,13 +61,17 @@ def test_table_has_a_row_for_each_part_and_for_a_failed_one():
 
     steps = {"tokens": 200.0, "step_s": [2.0, 1.0, 3.0], "stages_s": {"rollout": 1.0}, "first_step_s": 9.0, "mfu": 0.4}
     rollout = {"tokens": 100, "rollout_s": [2.0, 1.0], "floor_s": 0.5, "new_tokens": 10, "ready_s": 3.0}
-    lines = table({"a": rollout, "b": steps, "c": {"error": "137: killed"}}).splitlines()
+    switch = {"switch_s": [0.5, 0.7, 0.9], "stages_s": {"sleep": 0.2, "load": 0.4}, "ready_s": 3.0}
+    parts = {"a": rollout, "b": steps, "c": {"error": "137: killed"}, "d": switch, "e": {"skipped": "no vLLM"}}
+    lines = table(parts).splitlines()
     assert all(line.count("|") == len(COLUMNS) + 1 for line in lines)
     assert lines[2].startswith("| a | 100 | 1.00 |")
     assert "100.00 (2.0x)" in lines[2]
     assert lines[3].startswith("| b | 100 | 2.00 | rollout 1.00, rest 1.00 |")
     assert "40.0%" in lines[3]
     assert lines[4].startswith("| c | failed |")
+    assert lines[5].startswith("| d |  | 0.70 | sleep 0.20, load 0.40, rest 0.10 |")
+    assert lines[6].startswith("| e | skipped: no vLLM |")
 
 
 @pytest.mark.slow

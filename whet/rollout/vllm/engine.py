@@ -129,6 +129,11 @@ class VLLMEngine:
         """The first process that runs vLLM, where it is another."""
         return self._vllm.processes[0]
 
+    @property
+    def last_load(self) -> dict[str, Any]:
+        """Of the weights that were loaded last: bytes, tensors, checksum, and the way they took."""
+        return self._vllm.last_load
+
     def _wake(self) -> None:
         """Give a vLLM that threw its weights away the same ones again."""
         with self._waking:

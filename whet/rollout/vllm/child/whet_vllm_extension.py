@@ -32,18 +32,16 @@ class WhetExtension:
         throw its weights away while it sleeps.
         """
         self._whet_version: str | None = None  # until all of it is here, the weights are no version's
-        received: dict[str, str] = {}
+        device, received = torch.device(self.device), {}
         if token in AT_HAND:
             whole = self._whet_load(AT_HAND[token]())
         else:
             with socket.create_connection((host, int(port))) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                send(connection, {"token": token, "device": device_name(torch.device(self.device))})
-                stream = Stream(connection, torch.device(self.device))
+                stream = Stream(connection, token, device)
                 whole = self._whet_load(iter(stream))
                 received = stream.received(version)
-        if torch.device(self.device).type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         self._whet_version = version
         return {"version": version, **received, "whole": "yes" if whole else "unknown"}
 
@@ -98,11 +96,14 @@ def _loads_in_place(model: nn.Module, device: torch.device) -> bool:
 class Stream:
     """The weights that a trainer sends: buckets of bytes, or the name of a buffer on this GPU that holds one."""
 
-    def __init__(self, connection: socket.socket, device: torch.device) -> None:
+    def __init__(self, connection: socket.socket, token: str, device: torch.device) -> None:
+        """Ask for the weights that go by this token, for a worker on this device."""
         self._connection, self._device = connection, device
         self._opened: dict[int, Tensor] = {}
         self._count = self._total = 0
         self._end: dict[str, Any] = {}
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send(connection, {"token": token, "device": device_name(device)})
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         while True:
