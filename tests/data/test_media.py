@@ -250,7 +250,7 @@ def test_a_file_that_vanishes_costs_no_step(rows, tmp_path):
     assert [prompt.uid for batch in loader for prompt in batch] == ["train.parquet:1", "train.parquet:4"]
     for name in "ad":
         (tmp_path / f"{name}.png").unlink()
-    with pytest.raises(UserError, match=r"cannot be read any more.*data\.image_dir"):
+    with pytest.raises(UserError, match=r"can be read no more.*data\.image_dir"):
         loader.next_batch()
 
 

@@ -114,7 +114,7 @@ def test_a_still_picture_is_no_video(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("av") is not None, reason="PyAV is there")
 def test_a_video_file_without_pyav(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
-    with pytest.raises(MediaError, match=r"is a video file \(.*a\.mp4\), which needs PyAV: pip install av"):
+    with pytest.raises(MediaError, match=r"is a video file \(.*a\.mp4\), which needs PyAV: pip install whet"):
         open_video("a.mp4", tmp_path, 2.0)
 
 

@@ -133,8 +133,8 @@ class PromptLoader:
             if prompt is not None:
                 return prompt
         raise UserError(
-            f"{MOST_STAND_INS} rows of the data in a row cannot be read any more; the warnings above say why. Is the "
-            "folder of the images still there (data.image_dir)?"
+            "The images or videos of too many rows can be read no more; the warnings above say why. Is their folder "
+            "still there (data.image_dir)?"
         )
 
     def state_dict(self) -> dict[str, Any]:

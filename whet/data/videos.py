@@ -117,8 +117,8 @@ def _of_file(data: Path | bytes, fps: float) -> Video:
     name = str(data) if isinstance(data, Path) else "its bytes"
     if not _has_pyav():
         raise MediaError(
-            f"is a video file ({name}), which needs PyAV: pip install av. Folders and lists of frames, and animated "
-            "GIF and WebP files, are read without it"
+            f"is a video file ({name}), which needs PyAV: pip install whet[video]. Folders and lists of frames, and "
+            "animated GIF and WebP files, are read without it"
         )
     import av
 

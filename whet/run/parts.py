@@ -97,12 +97,13 @@ def open_data(
         limit = config.worker.rollout.limit_images
         dataset = PromptDataset(files, data, tokenizer, f"data.{key}", resolve, processor, limit)
         console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
-        rows = rows or [dataset[i] for i in range(min(CHECKED_ROWS, len(dataset)))]
         if key == "train_files":
-            loader = PromptLoader(dataset, draw_size(config, len(dataset)), data.shuffle, data.seed, warn=console.warn)
+            size = draw_size(config, len(dataset))
+            opened = loader = PromptLoader(dataset, size, data.shuffle, data.seed, warn=console.warn)
         else:
             size = data.val_batch_size
-            val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
+            opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
+        rows = rows or opened.prompts(range(min(CHECKED_ROWS, len(dataset))))
     return loader, val_loader, rows
 
 
