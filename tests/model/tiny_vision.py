@@ -130,7 +130,8 @@ def mixed_samples(config: PretrainedConfig, n: int = 2) -> list[Sample]:
     for prompt in mixed_prompts(config):
         for i in range(n):
             ids = [rng.randrange(WORDS) for _ in range(rng.randint(1, 7))]
-            samples.append(Sample(prompt, ids, [1] * len(ids), [-1.0] * len(ids), "stop", index=i))
+            score = {"overall": rng.random()}
+            samples.append(Sample(prompt, ids, [1] * len(ids), [-1.0] * len(ids), "stop", index=i, scores=score))
     return samples
 
 

@@ -33,7 +33,7 @@ def _cut(packed: Packed, group: dist.ProcessGroup) -> Packed:
     tokens, size, rank = len(packed.ids_N), dist.get_world_size(group), dist.get_rank(group)
     n = -(-tokens // size)
     ids_n, positions_n = (
-        F.pad(x, (0, n * size - tokens))[rank * n : (rank + 1) * n] for x in (packed.ids_N, packed.positions_N)
+        F.pad(x, (0, n * size - tokens))[..., rank * n : (rank + 1) * n] for x in (packed.ids_N, packed.positions_N)
     )
     (mine,) = torch.where(packed.rows_M // n == rank)
     return replace(
@@ -43,6 +43,7 @@ def _cut(packed: Packed, group: dist.ProcessGroup) -> Packed:
         attention=UlyssesAttention(packed.attention, tokens, group),
         rows_M=packed.rows_M[mine] - rank * n,
         targets_M=packed.targets_M[mine],
+        media=None if packed.media is None else packed.media.between(rank * n, (rank + 1) * n),
         join=partial(_join, mine=mine, count=len(packed.rows_M), group=group),
     )
 

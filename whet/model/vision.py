@@ -80,6 +80,11 @@ class RowMedia:
     rows: Tensor  # (K,) indices of placeholder tokens in the row
     order: Tensor | None  # of the features of images, then videos, into the order of `rows`; None where it is theirs
 
+    def between(self, start: int, stop: int) -> RowMedia:
+        """The same for those tokens of the row alone; its images are whole, and the tower reads all of them."""
+        (here,) = torch.where((self.rows >= start) & (self.rows < stop))
+        return RowMedia(self.inputs, self.rows[here] - start, here if self.order is None else self.order[here])
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
