@@ -132,3 +132,19 @@ def test_a_model_of_text_is_told_so(tmp_path: Path, few_rows: tuple[str, str]) -
     assert code != 0
     assert "algorithm.use_vppo_on_perception=true: the model of worker.actor.model.model_path reads text only" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kl", ["k3", "full"])
+def test_two_ranks_train_as_one_process_does(tmp_path: Path, arguments: tuple[str, ...], kl: str) -> None:
+    pytest.importorskip("ray")
+    keys = (*arguments, *BOTH, f"algorithm.perception_kl={kl}")
+    alone, two = (
+        settled(run(tmp_path / str(devices), *keys, f"trainer.n_gpus_per_node={devices}") / "metrics.jsonl")
+        for devices in (1, 2)
+    )
+    assert len(alone) == len(two) == 2
+    for one, other in zip(alone, two):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            assert other[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name

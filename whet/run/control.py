@@ -46,6 +46,8 @@ class Control:
         shown = {"actor/kl_coef": used.kl} if needs_reference(self._config.algorithm) else {}
         if actor.adaptive_entropy.enabled or actor.entropy_coeff:
             shown["actor/entropy_coef"] = used.entropy
+        if self._config.algorithm.use_entropy_penalty:
+            shown["actor/entropy_penalty_coef"] = self._config.algorithm.entropy_penalty_coef
         return shown
 
     def state_dict(self) -> dict[str, Any]:
