@@ -57,11 +57,12 @@ def open_vllm_engine(
         client = Client(rollout.server_address, os.environ.get(TOKEN), rollout.server_timeout)
     device = device or model.device
     settings = _settings(config, model.dtype, on_cpu=device.type == "cpu")
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     settings = replace(
         settings,
         device_memory=0 if settings.on_cpu else torch.cuda.get_device_properties(device).total_memory,
         model_bytes=sum(each.numel() for each in model.parameters()) * (4 if settings.dtype == "float32" else 2),
-        weights_at_hand=not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1),
+        weights_at_hand=not several and not config.worker.actor.offload.offload_params,  # those wait elsewhere
     )
     return open_vllm(settings, model.config, tokenizer, ends, client, log)
 
