@@ -84,3 +84,11 @@ def test_plan(room: int, longest: int, needed: int, recompute: bool | None, expe
     total = 10**9
     held = round(total * 0.85) - room
     assert plan(total, held, PARAMETERS, TOKEN, longest, needed, recompute) == expected
+
+
+def test_devices_that_share_rows_have_room_for_longer_ones() -> None:
+    total, room = 10**9, 1_500_000
+    held = round(total * 0.85) - room
+    assert plan(total, held, PARAMETERS, TOKEN, 700, 5600, None, shared=4) == Budget(4 * 1024, 4 * 29696, False)
+    assert plan(total, held, PARAMETERS, TOKEN, 700, 6100, None, shared=4) == Budget(4 * 14336, 4 * 29696, True)
+    assert plan(total, held, PARAMETERS, TOKEN, 6000, 6000, False, shared=4).tokens_update == 6000

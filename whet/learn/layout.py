@@ -37,17 +37,6 @@ def lay_out(fsdp: FSDPConfig, device: torch.device, tensor: int = 1, sequence: i
             f"worker.{part}.tensor_parallel_size={tensor} x worker.{part}.ulysses_size={sequence} does not divide the "
             f"{world} devices"
         )
-    shares = init_device_mesh(
-        device.type, (world // tensor // sequence, sequence, tensor), mesh_dim_names=("data", "sequence", "tensor")
-    )
-    ranks = Ranks(
-        shares.get_local_rank("data"),
-        world // tensor // sequence,
-        shares.get_group("data"),
-        dist.group.WORLD,
-        device,
-        shares.get_group("sequence") if sequence > 1 else None,
-    )
     over, size = world // tensor, fsdp.fsdp_size
     if size not in (-1, over) and over % size:
         fitting = ", ".join(str(n) for n in range(1, over + 1) if over % n == 0)
@@ -57,10 +46,21 @@ def lay_out(fsdp: FSDPConfig, device: torch.device, tensor: int = 1, sequence: i
         )
     names = ("shard",) if size in (-1, over) else ("replicate", "shard")
     shape = (over,) if size in (-1, over) else (over // size, size)
+    ranks = _shares(device, world // tensor // sequence, sequence, tensor)
     if tensor == 1:
         return Layout(init_device_mesh(device.type, shape, mesh_dim_names=names), None, ranks)
     mesh = init_device_mesh(device.type, (*shape, tensor), mesh_dim_names=(*names, "tensor"))
     return Layout(mesh[names], mesh["tensor"], ranks)
+
+
+def _shares(device: torch.device, count: int, sequence: int, tensor: int) -> Ranks:
+    """Who computes which of `count` shares of the samples."""
+    if sequence == tensor == 1:
+        return Ranks.of_world(device)
+    names = ("data", "sequence", "tensor")
+    grid = init_device_mesh(device.type, (count, sequence, tensor), mesh_dim_names=names)
+    row = grid.get_group("sequence") if sequence > 1 else None
+    return Ranks(grid.get_local_rank("data"), count, grid.get_group("data"), dist.group.WORLD, device, row)
 
 
 def check_sizes(model: PretrainedConfig, tensor: int, sequence: int, part: str = "actor") -> None:

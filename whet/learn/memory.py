@@ -61,17 +61,25 @@ def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
 
 
 def plan(
-    total: int, held: int, parameters: int, token: TokenBytes, longest: int, needed: int, recompute: bool | None
+    total: int,
+    held: int,
+    parameters: int,
+    token: TokenBytes,
+    longest: int,
+    needed: int,
+    recompute: bool | None,
+    shared: int = 1,
 ) -> Budget:
     """The budget on a device of `total` bytes of which models and caches take `held`.
 
     `recompute` None asks for gradient checkpointing only where `needed` tokens do not fit without it. Micro-batches
-    hold what fits, in whole kilotokens, but the longest sample at least.
+    hold what fits, in whole kilotokens, but the longest sample at least; on `shared` devices that have a row together,
+    as many times that.
     """
     room = max(0, round(total * _SHARE) - held)
     if recompute is None:
-        recompute = room // token.kept < needed
+        recompute = shared * (room // token.kept) < needed
     sizes = (room // (token.recomputed if recompute else token.kept), room // token.forward)
     enough = min(_MOST_CAP, max(_LEAST_CAP, int(_WORK / parameters)))
-    update, experience = (max(longest, min(enough, size) // _MULTIPLE * _MULTIPLE) for size in sizes)
+    update, experience = (max(longest, shared * (min(enough, size) // _MULTIPLE * _MULTIPLE)) for size in sizes)
     return Budget(update, experience, recompute)

@@ -20,7 +20,7 @@ CASES = [
 ]
 OTHERS = [
     Case(sequence=2, family="gemma3"),  # windows
-    Case(sequence=2, family="qwen3_moe", kl="full"),
+    Case(sequence=2, family="qwen3_moe"),
     Case(sequence=2, share=False, tokens=None, size=5, mini_batch=2, tied=False),
     Case(sequence=4, family="qwen2"),  # fewer key-value heads than ranks
     Case(sequence=2, tensor=2, family="mixtral"),

@@ -49,8 +49,9 @@ def test_files_are_those_of_one_process_whoever_writes_them(case: Case, tmp_path
     groups, readers = FSDPConfig(fsdp_size=2), FSDPConfig(enable_rank0_init=False)
     run_ranks(4, copy, tmp_path / "4", tmp_path / "one", tmp_path / "four", replace(case, fsdp=groups))
     run_ranks(2, copy, tmp_path / "2", tmp_path / "four", tmp_path / "two", replace(case, fsdp=readers))
-    copy(tmp_path / "two", tmp_path / "again", case)
-    for name in ("four", "two", "again"):
+    run_ranks(4, copy, tmp_path / "c", tmp_path / "two", tmp_path / "cut", replace(case, tensor=2))
+    copy(tmp_path / "cut", tmp_path / "again", case)
+    for name in ("four", "two", "cut", "again"):
         _same_files(tmp_path / name, tmp_path / "one")
     configs = {(tmp_path / name / "huggingface" / "config.json").read_text() for name in ("one", "four", "two")}
     assert len(configs) == 1
