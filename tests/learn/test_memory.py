@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, Qwen2_5_VLConfig, Qwen3Config
 
 from whet.learn.memory import TokenBytes, head_bytes, model_bytes, plan, token_bytes
 from whet.learn.updates import Budget
@@ -41,6 +41,18 @@ def test_bytes_of_a_token_by_hand() -> None:
     assert fused.forward == 2 * 2 * kept + 16 * 576
     modules = token_bytes(SMOLLM2, torch.bfloat16, fused=False)
     assert 2.4 * fused.kept < modules.kept < 2.5 * fused.kept
+
+
+def test_bytes_of_a_token_that_stands_for_a_piece_of_an_image() -> None:
+    config = Qwen2_5_VLConfig(text_config={"num_hidden_layers": 28}, vision_config={"depth": 32})
+    text = token_bytes(config.text_config, torch.bfloat16, fused=True)
+    seen = token_bytes(config, torch.bfloat16, fused=True)
+    layer = round(4 * (8 * 3584 + 2 * 3420) * 2 * 2.5)
+    assert config.vision_config.hidden_size == 3584
+    assert seen.kept - text.kept == 34 * layer
+    assert seen.recomputed - text.recomputed == 32 * 4 * 3584 * 2 + 3 * layer
+    frozen = token_bytes(config, torch.bfloat16, fused=True, tower_trained=False)
+    assert frozen.kept - text.kept == frozen.forward - text.forward == 2 * layer
 
 
 def _held(config: LlamaConfig | Qwen3Config, parameters: int) -> int:

@@ -35,8 +35,11 @@ class TokenBytes:
     forward: int  # no gradient
 
 
-def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool) -> TokenBytes:
-    """Bytes a token for a model of this shape, run by fused kernels or by its own modules."""
+def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_trained: bool = True) -> TokenBytes:
+    """Bytes a token for a model of this shape, run by fused kernels or by its own modules.
+
+    Of a model that sees, every token counts as one of an image: nobody knows how many are.
+    """
     text = model.get_text_config()
     heads, hidden, layers = text.num_attention_heads, text.hidden_size, text.num_hidden_layers
     head_dim = getattr(text, "head_dim", None) or hidden // heads
@@ -47,11 +50,29 @@ def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool) -> Tok
     elements = 2 * hidden + (q + 2 * kv) + (q + kv) + q + 2 * intermediate
     layer = round(elements * dtype.itemsize * (1.0 if fused else _MODULES))
     ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
+    tower = _tower_bytes(model, dtype, tower_trained)
     return TokenBytes(
-        kept=(layers + 2) * layer + ends,
-        recomputed=layers * 2 * hidden * dtype.itemsize + 3 * layer + ends,
-        forward=2 * layer + ends,
+        kept=(layers + 2) * layer + ends + tower.kept,
+        recomputed=layers * 2 * hidden * dtype.itemsize + 3 * layer + ends + tower.recomputed,
+        forward=2 * layer + ends + tower.forward,
     )
+
+
+def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> TokenBytes:
+    """What the vision tower holds for one token of an image: several patches, by its own modules."""
+    vision = getattr(model, "vision_config", None)
+    depth = getattr(vision, "depth", None) or getattr(vision, "num_hidden_layers", None)
+    width = getattr(vision, "embed_dim", None) or getattr(vision, "hidden_size", None)
+    if depth is None or width is None:
+        return TokenBytes(0, 0, 0)
+    inner = getattr(vision, "intermediate_size", None) or round(width * getattr(vision, "mlp_ratio", 4))
+    patches = getattr(vision, "spatial_merge_size", 1) ** 2
+    # Two streams, queries, keys and values, queries and keys once more, attention's output, gate and up.
+    layer = round(patches * (8 * width + 2 * inner) * dtype.itemsize * _MODULES)
+    forward = 2 * layer
+    if not trained:
+        return TokenBytes(forward, forward, forward)
+    return TokenBytes((depth + 2) * layer, depth * patches * width * dtype.itemsize + 3 * layer, forward)
 
 
 def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:

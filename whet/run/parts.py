@@ -245,7 +245,12 @@ def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = 
             total,
             _held_bytes(config, part, model) + round(KEPT_CACHE * total),
             sum(p.numel() for p in model.parameters()),
-            token_bytes(model.config, model.dtype, fused=decoder_of(model) is not None),
+            token_bytes(
+                model.config,
+                model.dtype,
+                fused=decoder_of(model) is not None,
+                tower_trained=not worker.model.freeze_vision_tower,
+            ),
             longest,
             needed=(tokens or longest) if worker.dynamic_batching else by_samples,
             recompute=worker.model.enable_gradient_checkpointing,
