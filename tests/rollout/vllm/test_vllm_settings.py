@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,34 @@ def test_arguments_fit_together() -> None:
     assert chosen["load_format"] == "dummy"
 
 
+def test_a_gpu_cache_has_what_its_sequences_need_and_vllms_share_it() -> None:
+    config = LlamaConfig(num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128)
+    token = 2 * 28 * 8 * 128 * 2
+    settings = Settings(
+        dtype="bfloat16",
+        max_model_len=1024,
+        max_num_seqs=512,
+        on_cpu=False,
+        device_memory=150 << 30,
+        model_bytes=4 << 30,
+    )
+    assert settings.arguments(Path("m"), config)["kv_cache_memory_bytes"] == token * 512 * (1024 + 32)
+    three = replace(settings, replicas=3).arguments(Path("m"), config)
+    assert three["kv_cache_memory_bytes"] == token * 512 * (1024 + 32) // 3
+    assert three["max_num_seqs"] == 171
+    assert three["gpu_memory_utilization"] == pytest.approx(0.2)
+    small = replace(settings, device_memory=80 << 30).arguments(Path("m"), config)
+    assert "kv_cache_memory_bytes" not in small  # vLLM then takes what gpu_memory_utilization leaves
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("worker.rollout.replicas=2",), "worker.rollout.replicas=2 is for vllm, but worker.rollout.name=native"),
+        (
+            ("worker.rollout.name=vllm", "worker.rollout.replicas=2", "worker.rollout.mode=inline"),
+            "worker.rollout.replicas=2: several vLLMs share a device",
+        ),
         (("worker.rollout.python=p",), "worker.rollout.python=p is for vllm, but worker.rollout.name=native"),
         (("worker.rollout.tensor_parallel_size=2",), "set it to 1, or the engine to vllm"),
         (("worker.rollout.mode=inline",), "worker.rollout.mode=inline is for vllm"),
