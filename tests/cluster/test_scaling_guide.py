@@ -36,7 +36,7 @@ def test_the_table_is_the_arithmetic_that_the_text_gives():
 
 def test_its_keys_exist():
     commands = re.findall(r"^    whet train config=run\.yaml *(.*?) *#", GUIDE, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         load_config(shlex.split(command))
     default = load_config([]).trainer.worker_timeout
