@@ -34,8 +34,9 @@ def test_sizes_that_do_not_fit_are_said_first(
     [
         ("worker.actor.tensor_parallel_size=2",),
         ("worker.actor.ulysses_size=2", "algorithm.disable_kl=false", "algorithm.use_kl_loss=true"),
+        ("worker.critic.ulysses_size=2", "algorithm.adv_estimator=gae", "worker.critic.global_batch_size=32"),
     ],
-    ids=["tensor", "sequence"],
+    ids=["tensor", "sequence", "critic"],
 )
 def test_two_ranks_train_as_one_process_does(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     pytest.importorskip("ray")
