@@ -31,7 +31,8 @@ def check_vllm(config: Config, model: PretrainedConfig) -> None:
             f"worker.rollout.tensor_parallel_size={size}: the model has {heads} attention heads, which it must divide: "
             f"set one of {fitting}"
         )
-    if torch.cuda.is_available() and size > torch.cuda.device_count():
+    alone = config.trainer.n_gpus_per_node * config.trainer.nnodes == 1  # else its devices are those of its ranks
+    if alone and torch.cuda.is_available() and size > torch.cuda.device_count():
         raise UserError(
             f"worker.rollout.tensor_parallel_size={size}: there are {torch.cuda.device_count()} GPUs here; set it to "
             "that or less"

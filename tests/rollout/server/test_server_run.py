@@ -144,3 +144,18 @@ def test_configs_that_no_server_can_serve_are_refused(given: str, sentence: str)
 def test_a_server_here_needs_no_folder(address: str) -> None:
     arguments = ["worker.rollout.name=sglang", f"worker.rollout.server_address={address}"]
     check_config(load_config([f"config={QUICKSTART}", *arguments]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [("worker.actor.model.lora.rank=4",), ("trainer.placement={rollout: 1, learn: 1}",)]
+)
+def test_the_first_of_several_ranks_speaks_to_the_server(server, folder, arguments: tuple[str, ...]) -> None:
+    pytest.importorskip("ray")
+    ranks = ("trainer.n_gpus_per_node=2", "trainer.device=cpu", "trainer.max_steps=2", "worker.actor.optim.lr=1e-2")
+    lines = _train(server, *ranks, *arguments)
+    versions = [body["weight_version"].rpartition("-")[2] for body in server.bodies("/update_weights_from_disk")]
+    assert versions == ["0", "1", "2"]
+    assert len(lines) == 2
+    assert all(line["rollout/log_prob_diff_max"] < 1e-3 for line in lines)
+    assert _moved(server) > 1e-3
