@@ -9,10 +9,13 @@ An image is `<image>` in a turn's text, and a part of its own for the chat templ
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from whet.config.files import is_template_text
 from whet.data.files import Resolve
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 IMAGE, VIDEO = "<image>", "<video>"
 PLACE = re.compile(f"({IMAGE}|{VIDEO})")
 PLACES = {"image": IMAGE, "image_url": IMAGE, "video": VIDEO, "video_url": VIDEO}
+MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 Message = dict[str, Any]
+Span = tuple[int, int]  # of characters: from, to
 
 
 def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) -> list[Message]:
@@ -44,7 +49,7 @@ def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) 
             f"{uid}: the prompt (column {key!r}) is a {type(prompt).__name__}; it must be text or a list of "
             "{role, content} turns."
         )
-    messages = [_message(turn, f"{uid}: turn {number}", inline) for number, turn in enumerate(prompt, start=1)]
+    messages = [read_message(turn, f"{uid}: turn {number}", inline) for number, turn in enumerate(prompt, start=1)]
     if messages[-1]["role"] == "assistant":
         raise UserError(
             f"{uid}: the chat in column {key!r} ends with an assistant turn, which the model is to write itself. "
@@ -62,7 +67,8 @@ def last_user_turn(messages: list[Message], uid: str) -> Message:
     raise UserError(f"{uid}: the chat has no turn with the role user.")
 
 
-def _message(turn: Any, where: str, inline: Sources | None) -> Message:
+def read_message(turn: Any, where: str, inline: Sources | None) -> Message:
+    """A turn, checked, with its content as text."""
     if not isinstance(turn, dict) or not isinstance(turn.get("role"), str) or "content" not in turn:
         raise UserError(f"{where} of the chat must be an object with role and content.")
     # Parquet gives every turn every field; templates ask whether a field such as tool_calls is there at all.
@@ -142,15 +148,61 @@ class ChatTemplate:
             # One chat of the batch was refused; writing them one by one finds which.
             return [self.write([messages], [uid])[0] for messages, uid in zip(chats, uids)]
 
+    def write_turns(self, messages: list[Message], uid: str, tools: list[Any] | None, is_open: bool) -> str:
+        """The text of one chat with its tools; where it `is_open`, with the head of the turn the model writes next."""
+        with self._naming(uid):
+            written = self._tokenizer.apply_chat_template(
+                self._written(messages),
+                tools=tools,
+                chat_template=self._chosen,
+                add_generation_prompt=is_open,
+                tokenize=False,
+            )
+        return cast(str, written)
+
+    def marks(self, tools: list[Any] | None) -> bool:
+        """Whether the template marks what the assistant writes."""
+        return MARK.search(self._tokenizer.get_chat_template(self._chosen, tools)) is not None
+
+    def write_marked(self, messages: list[Message], uid: str, tools: list[Any] | None) -> tuple[str, tuple[Span, ...]]:
+        """The text of a whole chat, and what of it the template marks as the assistant's."""
+        with self._naming(uid):
+            render: Any = render_jinja_template  # which is annotated as if it returned a text
+            texts, spans = render(
+                conversations=[self._written(messages)],
+                tools=tools,
+                chat_template=self._tokenizer.get_chat_template(self._chosen, tools),
+                return_assistant_tokens_mask=True,
+                **self._tokenizer.special_tokens_map,
+            )
+        return texts[0], tuple((begin, end) for begin, end in spans[0] if begin < end)
+
+    @contextmanager
+    def _naming(self, uid: str) -> Iterator[None]:
+        """Say which row a template fails on; it is somebody's code, and raises what it likes."""
+        try:
+            yield
+        except jinja2.TemplateSyntaxError as error:
+            raise UserError(f"{self._name()} is not valid Jinja (line {error.lineno}: {error.message}).") from error
+        except Exception as error:
+            raise UserError(f"{uid}: {self._name()} refuses this chat ({error}).") from error
+
+    @property
+    def _chosen(self) -> str | None:
+        """The template to name to the tokenizer; None for its own."""
+        return self._template if self._override or not self._tokenizer.chat_template else None
+
     def _apply(self, chats: list[list[Message]]) -> list[str]:
-        written: list[list[Message]] = [
-            [message | {"content": self._content(message["content"])} for message in messages] for messages in chats
-        ]
-        chosen = self._template if self._override or not self._tokenizer.chat_template else None
         texts = self._tokenizer.apply_chat_template(
-            written, chat_template=chosen, add_generation_prompt=True, tokenize=False
+            [self._written(messages) for messages in chats],
+            chat_template=self._chosen,
+            add_generation_prompt=True,
+            tokenize=False,
         )
         return cast("list[str]", texts)
+
+    def _written(self, messages: list[Message]) -> list[Message]:
+        return [message | {"content": self._content(message["content"])} for message in messages]
 
     def _content(self, text: str) -> str | list[dict[str, str]]:
         """The content of a turn as the template wants it: text, or parts where images and videos stand in it."""

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn, template_text
 from whet.data.columns import MISSING, lookup, missing_column
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
-from whet.data.images import MediaError
-from whet.data.media import MediaReader, Sources, column_items
-from whet.data.template import PromptTemplate
+from whet.data.media import Sources
+from whet.data.rows import BadRow, RowReader
 from whet.errors import UserError
 from whet.types import Media, Prompt
 
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
 
 ENCODE_BATCH = 1000  # rows whose texts and ids are in memory at once while lengths are counted
 DECODERS = 8  # threads that decode images of a batch; Pillow lets others run meanwhile
-
-
-class BadRow(UserError):  # noqa: N818
-    """A row whose images or videos cannot be used."""
 
 
 @dataclass(slots=True)
@@ -66,11 +60,7 @@ class PromptDataset:
         self._config = config
         self._tokenizer = tokenizer
         self._key = key
-        self._processor = processor
-        folder = _file(config.image_dir, resolve) if config.image_dir else None
-        self._media = MediaReader(processor, config, folder, limit_images) if processor else None
-        self._template = PromptTemplate(_file(config.format_prompt, resolve)) if config.format_prompt else None
-        self._chat = ChatTemplate(tokenizer, template_text(config.override_chat_template, resolve), processor)
+        self._reader = RowReader(config, tokenizer, resolve, processor, limit_images)
         self._rows: list[Columns] = []
         self._uids: list[str] = []
         for table in read_tables(files, key, resolve):
@@ -108,7 +98,7 @@ class PromptDataset:
                 ids=ids,
                 text=draft.text,
                 answer=self._answer(draft.row, draft.uid),
-                extra=self._extra(draft.row, media),
+                extra=self._reader.other_columns(draft.row, media),
                 media=media,
             )
             for draft, (ids, media) in zip(drafts, read)
@@ -145,7 +135,7 @@ class PromptDataset:
 
     def _lengths(self, rows: list[Columns], uids: list[str]) -> list[int | None]:
         """Tokens of every prompt; None for one whose images or videos are bad, where such rows are left out."""
-        if self._media is None:
+        if self._reader.media is None:
             return [len(ids) for ids in self._encode([draft.text for draft in self._drafts(rows, uids)])]
         drafts, bad = self._usable_drafts(rows, uids)
         plain = [draft for draft in drafts if not self._has_media(draft)]
@@ -175,20 +165,14 @@ class PromptDataset:
         return first[0] + second[0], first[1] + second[1]
 
     def _measure(self, draft: _Draft) -> int | BadRow:
-        assert self._media is not None
         try:
-            whole = self._config.check_media == "full"
-            return self._media.length(draft.text, draft.sources, draft.uid, self._special, decode_all=whole)
-        except MediaError as error:
-            return BadRow(str(error))
+            return self._reader.length(draft.text, draft.sources, draft.uid)
+        except BadRow as error:
+            return error
 
     def _look(self, draft: _Draft) -> tuple[list[int], Media | None]:
         """Token ids and media of a prompt with images or videos."""
-        assert self._media is not None
-        try:
-            ids, media = self._media.read(draft.text, draft.sources, draft.uid, self._special)
-        except MediaError as error:
-            raise BadRow(str(error)) from error
+        ids, media = self._reader.look(draft.text, draft.sources, draft.uid)
         limit = self._config.max_prompt_length
         if len(ids) > limit:
             raise BadRow(
@@ -198,66 +182,19 @@ class PromptDataset:
         return ids, media
 
     def _has_media(self, draft: _Draft) -> bool:
-        """Whether the processor must read it: it has media, or places for some, which is then an error."""
-        if self._processor is None:
-            return False
-        return bool(draft.sources) or any(token in draft.text for token in self._processor.tokens)
+        return self._reader.has_media(draft.text, draft.sources)
 
     def _drafts(self, rows: list[Columns], uids: list[str]) -> list[_Draft]:
-        found = [self._messages(row, uid) for row, uid in zip(rows, uids)]
-        texts = self._chat.write([messages for messages, _ in found], uids)
+        found = [self._reader.prompt(row, uid) for row, uid in zip(rows, uids)]
+        texts = self._reader.chat.write([messages for messages, _ in found], uids)
         return [_Draft(row, uid, text, media) for row, uid, text, (_, media) in zip(rows, uids, texts, found)]
-
-    def _messages(self, row: Columns, uid: str) -> tuple[list[Message], Sources]:
-        name = self._config.prompt_key
-        prompt = lookup(row, name)
-        if prompt is MISSING:
-            raise missing_column(row, uid, name, "data.prompt_key")
-        inline = Sources()
-        messages = as_messages(prompt, uid, name, inline if self._media else None)
-        if self._template:
-            turn = last_user_turn(messages, uid)
-            turn["content"] = self._template.render(turn["content"], self._template_columns(row), uid)
-        return messages, self._sources(row, inline, uid)
-
-    def _template_columns(self, row: Columns) -> Columns:
-        """What a template sees: for models that see, `images` and `videos` are lists in every row."""
-        if self._media is None:
-            return row
-        names = {"images": self._config.image_key, "videos": self._config.video_key}
-        lists = {name: column_items(row, key) for name, key in names.items()}
-        return lists | row | {key: lists[name] for name, key in names.items()}
-
-    def _sources(self, row: Columns, inline: Sources, uid: str) -> Sources:
-        if self._media is not None:
-            try:
-                return self._media.sources(row, inline, uid)
-            except MediaError as error:
-                raise BadRow(str(error)) from error
-        for name in (self._config.image_key, self._config.video_key):
-            if column_items(row, name):
-                raise UserError(
-                    f"{uid}: column {name!r} is filled, and the model reads text only, or came without a processor "
-                    "(preprocessor_config.json). Use a vision-language model, or remove the column."
-                )
-        return inline
-
-    @property
-    def _special(self) -> bool:
-        # A chat template writes the special tokens itself; a plain text gets those the tokenizer adds by default.
-        return not self._chat.speaks_chat
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
         return self._tokenizer(
-            texts, add_special_tokens=self._special, return_attention_mask=False, truncation=False, verbose=False
+            texts, add_special_tokens=self._reader.special, return_attention_mask=False, truncation=False, verbose=False
         )["input_ids"]
-
-    def _extra(self, row: Columns, media: Media | None) -> Columns:
-        """Every column, but for those whose pictures are in `media` already: they would travel with every sample."""
-        left_out = () if media is None else (self._config.image_key, self._config.video_key)
-        return {name: value for name, value in row.items() if name not in left_out}
 
     def _answer(self, row: Columns, uid: str) -> Any:
         answer = lookup(row, self._config.answer_key)
@@ -267,7 +204,7 @@ class PromptDataset:
 
     @property
     def _or_shrink(self) -> str:
-        return "" if self._media is None else " or lower data.max_pixels and data.min_pixels"
+        return "" if self._reader.media is None else " or lower data.max_pixels and data.min_pixels"
 
     def _keep_short_enough(self) -> None:
         """Leave out, or refuse, prompts longer than `data.max_prompt_length`."""
@@ -292,7 +229,3 @@ class PromptDataset:
         self._rows = [self._rows[index] for index in kept]
         self._uids = [self._uids[index] for index in kept]
         self.lengths = [self.lengths[index] for index in kept]
-
-
-def _file(name: str, resolve: Resolve) -> Path:
-    return Path(resolve(str(Path(name).expanduser())))

@@ -11,29 +11,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from whet.data.dataset import BadRow
+from whet.data.rows import BadRow
 from whet.errors import UserError
-from whet.types import Prompt
 
 MOST_STAND_INS = 20  # rows tried in place of one: when as many are bad, it is not about one row
 
 
-class Prompts(Protocol):
+Row = TypeVar("Row")  # what a row becomes: a prompt, or demonstrations
+Row_co = TypeVar("Row_co", covariant=True)
+
+
+class Rows(Protocol[Row_co]):
     """What a loader hands out batches of; `take` raises `BadRow` for rows that cannot be read any more."""
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Sequence[int]) -> list[Prompt]: ...
+    def take(self, indices: Sequence[int]) -> Sequence[Row_co]: ...
 
 
-class PromptLoader:
+class PromptLoader(Generic[Row]):
     """Endless training batches by `next_batch`, or one whole pass by iteration."""
 
     def __init__(
         self,
-        dataset: Prompts,
+        dataset: Rows[Row],
         batch_size: int,
         shuffle: bool,
         seed: int,
@@ -74,7 +77,7 @@ class PromptLoader:
         full, rest = divmod(len(self._dataset), self._batch_size)
         return full if self._drop_last or rest == 0 else full + 1
 
-    def next_batch(self) -> list[Prompt]:
+    def next_batch(self) -> list[Row]:
         """The next prompts in order; when the epoch has too few left, the first of the next one."""
         return self.prompts(self.next_rows())
 
@@ -87,9 +90,11 @@ class PromptLoader:
         self._position += len(indices)
         return indices
 
-    def prompts(self, rows: Sequence[int]) -> list[Prompt]:
+    def prompts(self, rows: Sequence[int]) -> list[Row]:
         """The prompts of some rows, one for each: where a row cannot be read any more, that of a row near it."""
-        return [prompt or self._stand_in(row, rows) for row, prompt in zip(rows, self._readable(rows))]
+        return [
+            self._stand_in(row, rows) if prompt is None else prompt for row, prompt in zip(rows, self._readable(rows))
+        ]
 
     def resize(self, batch_size: int) -> None:
         """Go on from the same row in batches of another size."""
@@ -105,15 +110,16 @@ class PromptLoader:
                 f"set it to {rows} or less."
             )
 
-    def __iter__(self) -> Iterator[list[Prompt]]:
+    def __iter__(self) -> Iterator[list[Row]]:
         """One pass over all rows, the last batch as short as it comes; the training position stays where it is."""
         order = self._order_of(epoch=0)
         for start in range(0, len(order), self._batch_size):
             prompts = self._readable(order[start : start + self._batch_size])
-            if any(prompts):
-                yield [prompt for prompt in prompts if prompt is not None]
+            readable = [prompt for prompt in prompts if prompt is not None]
+            if readable:
+                yield readable
 
-    def _readable(self, rows: Sequence[int]) -> list[Prompt | None]:
+    def _readable(self, rows: Sequence[int]) -> list[Row | None]:
         """The prompts of rows; None, and a warning, for one that cannot be read."""
         try:
             return list(self._dataset.take(rows))
@@ -123,7 +129,7 @@ class PromptLoader:
                 return [None]
             return [prompt for row in rows for prompt in self._readable([row])]
 
-    def _stand_in(self, row: int, batch: Sequence[int]) -> Prompt:
+    def _stand_in(self, row: int, batch: Sequence[int]) -> Row:
         """The prompt of the next row that can be read and is not in the batch, if there is another."""
         total = len(self._dataset)
         others = [(row + away) % total for away in range(1, min(total, MOST_STAND_INS + len(batch)))]
