@@ -116,7 +116,10 @@ def _run_part(name: str, model: str, work: Path, arguments: argparse.Namespace) 
         steps=arguments.steps,
         correction=name != "trl-uncorrected-135m",
         profile=arguments.profile,
-        keys=dict(pair.split("=", 1) for pair in arguments.set),
+        keys=dict(
+            pair.split("=", 1)
+            for pair in [*arguments.set, *(arguments.vllm_set if part.program == "whet_vllm" else [])]
+        ),
     )
     if arguments.tiny:
         spec = replace(spec, **QUICK)
@@ -197,6 +200,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--steps", type=int, default=7, help="GRPO steps, the first two of which do not count")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further keys of whet's config")
+    parser.add_argument("--vllm-set", nargs="*", default=[], metavar="KEY=VALUE", help="the same, with vLLM only")
     parser.add_argument("--peer-site", help="folder of packages for vLLM and TRL")
     parser.add_argument("--profile", action="store_true", help="print the kernels of a decode and of an update")
     parser.add_argument("--tiny", action="store_true", help="whet's parts, tiny, on a CPU")
