@@ -58,7 +58,7 @@ def test_places_are_those_of_the_picture():
         vertical, horizontal = question.answer.split()
         assert (vertical == "top") == (y < SIDE / 2)
         assert (horizontal == "left") == (x < SIDE / 2)
-        assert question.reply == f"The {colour} shape is at the {question.answer}."
+        assert question.reply(Random(1), looks=1.0) == f"The {colour} shape is at the {question.answer}."
 
 
 def test_the_image_with_more_has_more():
@@ -92,3 +92,10 @@ def test_answers_are_equally_likely(task):
     answers = questions(task, 1)[0].answers
     assert set(found) == set(answers)
     assert all(abs(count * len(answers) / 1000 - 1) < 0.25 for count in found.values())
+
+
+def test_demonstrators_look_as_often_as_they_are_told():
+    (question,) = questions("count", 1)
+    rng = Random(1)
+    right = sum(question.reply(rng, looks=0.5) == f"Answer: {question.answer}" for _ in range(2000)) / 2000
+    assert abs(right - (0.5 + 0.5 / len(question.answers))) < 0.04

@@ -31,6 +31,7 @@ def barely_taught(tmp_path_factory):
     """Folders of both models after two steps of their warm start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vision_start, "STEPS", 2)
+        patch.setattr(vision_start, "GUESSING", 1)
         patch.setattr(vision, "PROMPTS", 64)
         patch.setattr(vision_start, "WARMUP", 1)
         folders = {}
@@ -123,7 +124,7 @@ def test_the_warm_start_shows_what_a_run_shows(barely_taught, shapes, name, task
 
 def test_making_it_again_gives_the_same_bits(barely_taught, tmp_path, monkeypatch):
     monkeypatch.setattr(vision, "PROMPTS", 64)
-    for name, value in {"STEPS": 2, "WARMUP": 1}.items():
+    for name, value in {"STEPS": 2, "GUESSING": 1, "WARMUP": 1}.items():
         monkeypatch.setattr(vision_start, name, value)
     with reproducible(99):  # whatever the state of torch
         make_vision(tmp_path, lambda line: None)

@@ -45,10 +45,10 @@ class Question:
         """What there is to see, to tell pictures apart."""
         return b"".join(picture.tobytes() for picture in (*self.images, *self.frames))
 
-    @property
-    def reply(self) -> str:
-        """The right answer in the right form."""
-        return f"{self.stem}{self.answer}{self.end}"
+    def reply(self, rng: Random, looks: float) -> str:
+        """What a demonstrator says who looks with this probability, and otherwise guesses."""
+        said = self.answer if rng.random() < looks else rng.choice(self.answers)
+        return f"{self.stem}{said}{self.end}"
 
 
 def count(rng: Random) -> Question:

@@ -69,8 +69,10 @@ def make_shapes(folder: Path, say: Callable[[str], None]) -> None:
 
 def make_vision(folder: Path, say: Callable[[str], None], family: Family = QWEN2_5) -> None:
     """Write the Hugging Face folder `model/` under `folder`."""
-    hidden = {question.pixels for task in TASKS for question in held_out(task, SEED)}
-    texts = [text for question in prompts(SEED, 2000, hidden) for text in (asked(question), question.reply)]
+    rng, hidden = Random(SEED), {question.pixels for task in TASKS for question in held_out(task, SEED)}
+    texts = [
+        text for question in prompts(SEED, 2000, hidden) for text in (asked(question), question.reply(rng, looks=0.5))
+    ]
     tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
     say("Making a small vision-language model (once): a short warm start on pictures")
     with reproducible(SEED):

@@ -1,7 +1,8 @@
-"""The warm start of the built-in vision models: a plain supervised loop that ends long before it has taught everything.
+"""The warm start of the built-in vision models: a plain supervised loop over pictures, of mixed quality.
 
-It goes through transformers' own forward pass and image processor. What it leaves is a model that answers in the right
-form and has begun to look; to look well is left for reinforcement learning.
+Its first demonstrators look and its last ones mostly guess. What they leave is a model that answers in the right form
+and could see, but says nearly anything: that looking pays is left for reinforcement learning to find. The loop goes
+through transformers' own forward pass and image processor.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from whet.assets.vision_model import IMAGE_PAD, QWEN3, VIDEO_PAD, VISION_END, VI
 
 INSTRUCTIONS = {"Answer: ": '\nBegin with "Answer:"'}  # by the stem that it asks for; sentences need none
 
-# How the prompts that are shown divide among the tasks. Counting is kept short, for reinforcement learning to finish;
-# what a model with rotary positions alone finds hard, to say where something is, has most.
-SHARES = {"count": 0.10, "locate": 0.35, "angle": 0.07, "more": 0.10, "motion": 0.38}
+# How the prompts that are shown divide among the tasks.
+SHARES = {"count": 0.52, "locate": 0.14, "angle": 0.08, "more": 0.10, "motion": 0.16}
 PROMPTS = 4000
-STEPS = 450
+STEPS = 500  # with demonstrators who look
+GUESSING = 50  # and then with demonstrators who mostly guess
+LOOKS = 0.2  # how often these look
 BATCH = 32
 PEAK_LR = 4e-3
+LAST_FACTOR = 0.25  # of the peak, while they guess
 WARMUP = 40
 SAY_EVERY = 100
 IGNORED = -100
@@ -143,7 +146,9 @@ def prompts(seed: int, number: int, hidden: Collection[bytes]) -> Iterator[Quest
 
 
 def lr_factor(step: int) -> float:
-    """Linear warmup, then linear decay to zero."""
+    """Linear warmup, then linear decay to zero; and a quarter of the peak for those who guess."""
+    if step >= STEPS:
+        return LAST_FACTOR
     return min((step + 1) / WARMUP, (STEPS - step) / (STEPS - WARMUP))
 
 
@@ -155,16 +160,17 @@ def teach(
     seed: int,
     say: Callable[[str], None],
 ) -> None:
-    """Supervised learning on the right replies, in place."""
+    """Supervised learning on demonstrators' replies, in place."""
     encode = Encoder(model, tokenizer, family)
     pool = [encode(question) for question in questions]
     rng = Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_factor)
     model.train()
-    for step in range(1, STEPS + 1):
+    for step in range(1, STEPS + GUESSING + 1):
         shown = rng.sample(pool, BATCH)
-        texts = [one.question.reply for one in shown]
+        looks = 1.0 if step <= STEPS else LOOKS
+        texts = [one.question.reply(rng, looks) for one in shown]
         replies = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
         inputs, labels = collate(shown, replies, tokenizer.pad_token_id)
         # Padding is on the right, where causal attention keeps it out of sight: no mask is needed.
@@ -178,5 +184,5 @@ def teach(
         optimizer.zero_grad()
         schedule.step()
         if step % SAY_EVERY == 0:
-            say(f"  warm start {step}/{STEPS}: loss {loss.item():.3f}")
+            say(f"  warm start {step}/{STEPS + GUESSING}: loss {loss.item():.3f}")
     model.eval()
