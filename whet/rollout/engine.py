@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from whet.errors import UserError
-from whet.types import Prompt, Sample
+from whet.types import FinishReason, Prompt, Sample
 
 KEPT_CACHE = 0.2  # share of a GPU's memory that an engine may hold on to while others train
 Progress = Callable[[int], None]  # called with the number of samples that just finished
@@ -29,6 +29,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int = 0
+    top_logprobs: int = 0  # likeliest tokens to report at every place; not every engine can
 
     def __post_init__(self) -> None:
         for name, right, range_ in (
@@ -39,6 +40,7 @@ class SamplingParams:
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
             ("max_tokens", self.max_tokens >= 1, "1 or more"),
             ("stop", "" not in self.stop, "texts that are not empty"),
+            ("top_logprobs", self.top_logprobs >= 0, "0 or more"),
         ):
             if not right:
                 raise UserError(f"sampling parameter {name}={getattr(self, name)!r} must be {range_}")
@@ -47,6 +49,18 @@ class SamplingParams:
     def filters(self) -> bool:
         """Whether some tokens can be cut from the distribution."""
         return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What was added to one response since it was last looked at."""
+
+    prompt: int  # which of the prompts
+    index: int  # which of the prompt's n samples
+    ids: list[int]
+    log_probs: list[float]
+    tops: list[list[tuple[int, float]]]  # the likeliest tokens at each place, where they were asked for
+    finish: FinishReason | None  # None while it goes on
 
 
 class Engine(Protocol):

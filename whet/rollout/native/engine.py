@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from collections.abc import Sequence as Seq
 
 import torch
@@ -14,11 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from whet.errors import UserError
 from whet.model.fused import has_kernels
 from whet.model.vision import check_prompt
-from whet.rollout.engine import Progress, SamplingParams, Weights
+from whet.rollout.engine import Piece, Progress, SamplingParams, Weights
 from whet.rollout.native.runner import Drawn, ModelRunner, Runner
 from whet.rollout.native.scheduler import Scheduler
 from whet.rollout.native.sequence import Request, Sequence
 from whet.rollout.native.stop import StopCheck
+from whet.rollout.native.streaming import Growth
 from whet.rollout.uniforms import stream_keys
 from whet.types import Prompt, Sample
 
@@ -103,12 +104,41 @@ class NativeEngine:
         request.raise_error()
         return request.samples(self.version)
 
+    async def stream(
+        self, prompts: Seq[Prompt], params: SamplingParams, sample_ids: Seq[int] | None = None
+    ) -> AsyncIterator[Piece]:
+        """The n samples of each prompt as they are written; leaves when cancelled or closed.
+
+        Nothing is queued for a reader that is slow: it finds more tokens in the next piece.
+        """
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        grown = Growth(asyncio.get_running_loop())
+        requests: list[Request] = []
+        try:
+            for prompt, sample_id in zip(prompts, ids, strict=True):
+                requests.append(self.submit(prompt, params, sample_id, on_tokens=grown))
+            self._drive()
+            async for piece in grown.pieces(requests):
+                yield piece
+        finally:
+            for request in requests:
+                if request.unfinished:
+                    self.abort(request)
+                    self._drive()  # somebody must let it go, though nobody else may be asking
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, no token is drawn, so that the weights can be changed."""
+        with self._stepping:
+            yield
+
     def submit(
         self,
         prompt: Prompt,
         params: SamplingParams,
         sample_id: int = 0,
         on_finish: Callable[[Request], None] | None = None,
+        on_tokens: Callable[[], None] | None = None,
     ) -> Request:
         """Queue a prompt's n samples; some later `step` finishes them."""
         # Checked here, because one bad prompt inside a step would cost every request its samples.
@@ -116,8 +146,13 @@ class NativeEngine:
             last = self._runner.vocab_size - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
         check_prompt(self._runner.model, prompt)
+        if params.top_logprobs and not self._runner.reports_tops:
+            raise UserError(
+                "top_logprobs: on a GPU the native engine knows the log-prob of the token it wrote and not those of "
+                "others; ask for 0"
+            )
         keys = stream_keys(params.seed, torch.arange(params.n) + sample_id).tolist()
-        request = Request(prompt, params, unfinished=params.n, on_finish=on_finish)
+        request = Request(prompt, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
         with self._queue:
             self._new.append(request)
@@ -171,14 +206,18 @@ class NativeEngine:
 
     def _append(self, drawn: list[Drawn]) -> None:
         """Add tokens to the sequences that go on, and see which are finished by them."""
-        for sequence, tokens, log_probs in (each for some in drawn for each in some):
+        for sequence, tokens, log_probs, tops in (each for some in drawn for each in some):
             if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
                 continue
-            taken, sequence.finish = self._stop(sequence, tokens)
+            taken, finish = self._stop(sequence, tokens)
             sequence.ids += tokens[:taken]
+            sequence.tops += tops[:taken]
             sequence.log_probs += log_probs[:taken]
+            sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
             if sequence.finish is not None:
                 self._finished(sequence)
+            elif sequence.request.on_tokens is not None:
+                sequence.request.on_tokens()
 
     def _finished(self, sequence: Sequence) -> None:
         request = sequence.request
@@ -186,6 +225,8 @@ class NativeEngine:
         self._runner.finished(sequence)
         if request.on_finish is not None:
             request.on_finish(request)
+        if request.on_tokens is not None:
+            request.on_tokens()
 
     def _remove_finished(self) -> None:
         before = len(self._scheduler.running)

@@ -42,6 +42,8 @@ class How(NamedTuple):
 class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
+    reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
+
     def __init__(
         self, model: PreTrainedModel, max_num_seqs: int, end_ids: frozenset[int], max_model_len: int | None = None
     ) -> None:

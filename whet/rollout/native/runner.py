@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import torch
@@ -14,7 +14,7 @@ from whet.model.load import head_of, hidden_states
 from whet.rollout.native.attention import DecodeAttention, PrefillAttention
 from whet.rollout.native.cache import SlotCache
 from whet.rollout.native.prompts import lay_prompts
-from whet.rollout.native.sampler import never_sampled, sample
+from whet.rollout.native.sampler import likeliest, never_sampled, sample
 from whet.rollout.native.sequence import Prefilled, Request, Sequence
 from whet.rollout.uniforms import uniforms
 
@@ -26,9 +26,10 @@ class Drawn:
     sequences: list[Sequence]
     tokens: list[list[int]]
     log_probs: list[list[float]]
+    tops: dict[Sequence, list[list[tuple[int, float]]]] = field(default_factory=dict)  # of those that asked
 
-    def __iter__(self) -> Iterator[tuple[Sequence, list[int], list[float]]]:
-        return zip(self.sequences, self.tokens, self.log_probs)
+    def __iter__(self) -> Iterator[tuple[Sequence, list[int], list[float], list[list[tuple[int, float]]]]]:
+        return zip(self.sequences, self.tokens, self.log_probs, (self.tops.get(s, []) for s in self.sequences))
 
 
 class Runner(Protocol):
@@ -36,6 +37,7 @@ class Runner(Protocol):
 
     model: PreTrainedModel
     vocab_size: int
+    reports_tops: bool  # whether it can say which tokens were likeliest
 
     def reserve(self, request: Request) -> bool:
         """Set memory aside for a prompt; False while there is not enough."""
@@ -76,6 +78,8 @@ class Runner(Protocol):
 
 class ModelRunner:
     """One token at a time over a cache of slots: the learner's module as it is, on any device."""
+
+    reports_tops = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -158,4 +162,9 @@ class ModelRunner:
         written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
         params = [s.request.params for s in sequences]
         tokens, log_probs = sample(logits_BV, params, uniforms(keys, written), self._never)
-        return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist())
+        tops = {s: [likeliest(logits_V, s.request.params)] for s, logits_V in zip(sequences, logits_BV) if _asked(s)}
+        return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist(), tops)
+
+
+def _asked(sequence: Sequence) -> bool:
+    return sequence.request.params.top_logprobs > 0

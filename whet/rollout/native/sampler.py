@@ -106,6 +106,13 @@ def sample_rows(
     return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
 
 
+def likeliest(logits_V: Tensor, params: SamplingParams) -> list[tuple[int, float]]:
+    """The `top_logprobs` likeliest tokens with their log-probs, on the scale of those that `sample` returns."""
+    log_probs_V = torch.log_softmax(logits_V.float() / (params.temperature or 1.0), dim=-1)
+    values, tokens = log_probs_V.topk(min(params.top_logprobs, log_probs_V.shape[0]))
+    return list(zip(tokens.tolist(), values.tolist()))
+
+
 def _without(logits_BV: Tensor, never: Tensor | None) -> Tensor:
     return logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
 

@@ -21,6 +21,7 @@ class Sequence:
     key: int  # random stream of this sample
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    tops: list[list[tuple[int, float]]] = field(default_factory=list)  # likeliest tokens, where they are asked for
     finish: FinishReason | None = None
     pages: list[int] = field(default_factory=list)  # of a paged cache, its own
     ahead: int = 0  # tokens that the device was told to draw and the host has not read
@@ -51,6 +52,7 @@ class Request:
     last_offset: int = 0  # the same of the prompt's last token
     unfinished: int = 0
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
+    on_tokens: Callable[[], None] | None = None  # called as any of its sequences grows or ends
     error: BaseException | None = None  # what kept it from being finished
 
     def raise_error(self) -> None:
