@@ -9,18 +9,28 @@ import torch
 from model.tiny_vision import IMAGE, KINDS, VIDEO, mixed_prompts, mixed_samples, theirs, tiny_vision, vision_prompt
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForImageTextToText, PreTrainedModel
+from transformers import (
+    AutoModelForImageTextToText,
+    CLIPVisionConfig,
+    Gemma3Config,
+    LlamaConfig,
+    LlavaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from whet.config.model import LoraConfig
 from whet.errors import UserError
 from whet.learn.scoring import score
 from whet.learn.value_head import ValueModel
+from whet.model import attention
 from whet.model.export import export_merged
 from whet.model.fused import decoder_of, fuse, make_exact
 from whet.model.load import load_backbone, load_model
 from whet.model.lora import add_adapters, check_adapters, save_adapters
 from whet.model.names import folder_weights
-from whet.model.vision import freeze_tower, placeholder_ids, vision_of
+from whet.model.vision import check_prompt, freeze_tower, placeholder_ids, vision_of
+from whet.types import Media, Prompt, Sample
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -168,3 +178,51 @@ def test_text_prompts_need_no_tower() -> None:
     text = [s for s in mixed_samples(model.config) if s.prompt.media is None]
     score(model, text, 1.0, share_prefix=True)
     assert not calls
+
+
+def _other(kind: str) -> PreTrainedModel:
+    """A vision-language model of another family, which runs by its own forward."""
+    text = {"vocab_size": 56, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    text |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "initializer_range": 0.2}
+    vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14}
+    config: PretrainedConfig
+    if kind == "llava":
+        towers = {"text_config": LlamaConfig(**text), "vision_config": CLIPVisionConfig(**vision, projection_dim=16)}
+        config = LlavaConfig(**towers, image_token_id=IMAGE, vision_feature_layer=-1)
+    else:
+        config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_id=IMAGE)
+    torch.manual_seed(1)
+    made = AutoModelForImageTextToText.from_config(config, attn_implementation=attention.implementation(config))
+    return made.eval()
+
+
+def _four_tokens_an_image(images: int, seed: int) -> Prompt:
+    ids = [1, 2, 3]
+    for _ in range(images):
+        ids += [IMAGE] * 4 + [seed, 5]
+    pixels = torch.randn(images, 3, 28, 28, generator=torch.Generator().manual_seed(seed))
+    return Prompt(f"row:{seed}", ids, "", media=Media(inputs={"pixel_values": pixels}) if images else None)
+
+
+@torch.no_grad()
+def test_other_families_run_by_their_own_forward() -> None:
+    model = _other("llava")
+    prompts = [_four_tokens_an_image(images, seed) for seed, images in enumerate((0, 1, 2, 0))]
+    samples = [Sample(p, [4, seed, 6], [1] * 3, [0.0] * 3, "stop") for p in prompts for seed in (8, 9)]
+    for share in (True, False):
+        found = score(model, samples, 1.0, share).log_probs_BT
+        model.set_attn_implementation("sdpa")
+        for sample, row in zip(samples, found):
+            inputs = sample.prompt.media.inputs if sample.prompt.media else {}
+            logits = model(input_ids=torch.tensor([sample.prompt.ids + sample.ids]), **inputs).logits[0]
+            log_p = torch.log_softmax(logits[len(sample.prompt.ids) - 1 : -1], dim=-1)
+            torch.testing.assert_close(row, log_p[torch.arange(3), torch.tensor(sample.ids)], rtol=1e-4, atol=1e-5)
+        model.set_attn_implementation(attention.implementation(model.config))
+
+
+def test_images_whose_tokens_see_each_other_are_refused() -> None:
+    model = _other("gemma3")
+    check_prompt(model, _four_tokens_an_image(0, 1))
+    with pytest.raises(UserError, match=r"row:2: tokens of one image see each other in Gemma3Model"):
+        check_prompt(model, _four_tokens_an_image(1, 2))

@@ -21,7 +21,7 @@ from whet.learn.ranks import Ranks, train_together
 from whet.learn.tensor_parallel import cut_layer, keep_whole
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
-from whet.model.vision import has_vision, text_model, tower_blocks
+from whet.model.vision import has_vision, text_model, tower_blocks, vision_of
 
 M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -51,6 +51,11 @@ def shard(
     memory: dict[Tensor, nn.Parameter] = {}
     language = model.backbone if isinstance(model, ValueModel) else model
     layers = decoder_layers(language)
+    if (vision := vision_of(language)) is not None and not vision.in_pieces:
+        raise UserError(
+            f"{type(language).__name__} has a vision encoder that ranks without images could not keep step with: train "
+            "on one device"
+        )
     # Cut layers and whole ones do not mix: then the tower is part of what all ranks gather together.
     for layer in layers if tensor is not None else [*tower_blocks(language), *layers]:
         _materialise(layer, home, memory)

@@ -123,6 +123,10 @@ class Vision:
         if prompt.ids and prompt.ids[-1] in (self.image_id, self.video_id):
             raise UserError(f"{prompt.uid}: a prompt cannot end with an image or a video: put text behind it")
         if not self.in_pieces:
+            asked = inspect.signature(self._base.forward).parameters.keys() & {"token_type_ids", "mm_token_type_ids"}
+            if prompt.media is not None and asked:  # Gemma 3, PaliGemma: packed rows have causal attention only
+                kind = type(self._base).__name__
+                raise UserError(f"{prompt.uid}: tokens of one image see each other in {kind}, which whet cannot do yet")
             return
         inputs = {} if prompt.media is None else prompt.media.inputs
         for token, (pixels, grid), what in zip((self.image_id, self.video_id), _PIXELS, ("image", "video")):
