@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors"}
 ROOMS = {"data", "rollout", "reward", "algos", "learn"}
+JOBS = {"sft"}  # beside training, and like it for the command line only
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
     "types": set(),
@@ -21,7 +22,8 @@ MAY_IMPORT = {
     "model": {"kernels", "assets"} | GROUND,
     **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
     "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
-    "cli": ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND,
+    **{job: ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND for job in JOBS},
+    "cli": ROOMS | JOBS | {"run", "cluster", "model", "kernels", "assets"} | GROUND,
 }
 
 

@@ -13,6 +13,7 @@ MISSING = object()
 USUAL_NAMES = {
     "data.prompt_key": ("prompt", "problem", "question", "messages", "instruction", "input"),
     "data.answer_key": ("answer", "reward_model.ground_truth", "ground_truth", "solution", "target", "output"),
+    "sft.response_key": ("response", "completion", "output", "answer", "solution", "target"),
 }
 
 

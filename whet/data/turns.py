@@ -26,6 +26,7 @@ class Marked:
 
     text: str
     spans: tuple[Span, ...]
+    is_loose: bool = False  # spans may hold what the template writes behind a turn, such as a line break
 
     def pieces(self) -> list[tuple[str, int]]:
         """The text cut where the writer changes, each piece with 1 if it is the assistant's."""
@@ -64,9 +65,9 @@ def marked_chat(
             )
         turn = (len(before), len(after))
         if found and before.startswith(found[-1].text):
-            found[-1] = Marked(after, (*found[-1].spans, turn))
+            found[-1] = Marked(after, (*found[-1].spans, turn), is_loose=True)
         else:
-            found.append(Marked(after, (turn,)))
+            found.append(Marked(after, (turn,), is_loose=True))
     return found
 
 
@@ -75,7 +76,7 @@ def encode(
 ) -> list[Tokens]:
     """Token ids of texts, cut where the model begins and ends to write: there no token reaches over.
 
-    What a template writes behind a token that `ends` a turn, such as a line break, is not the assistant's.
+    Where spans are loose, what is blank behind a token that `ends` a turn is not the assistant's.
     """
     pieces = [each.pieces() for each in texts]
     first = _ids(tokenizer, [cut[0][0] for cut in pieces], special)
@@ -89,7 +90,7 @@ def encode(
             tokens = Tokens(joined, [wrote for each, (_, wrote) in zip(ids, cut) for _ in each])
         else:  # a tokenizer that begins every text with a space, which must not come between
             tokens = _by_offsets(tokenizer, text, together, special)
-        found.append(_without_tail(tokenizer, tokens, ends))
+        found.append(_without_tail(tokenizer, tokens, ends) if text.is_loose else tokens)
     return found
 
 

@@ -41,6 +41,7 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float]) -> list[Fie
     stages = [f"{short} {metrics[name]:.1f}" for name, short in STAGES.items() if name in metrics]
     fields = [
         (0, _head("step", step, total, "bold cyan")),
+        (1, _number("loss", metrics, "actor/loss", "{:7.4f}")),
         (1, _number("reward", metrics, "reward/overall", "{:6.3f}")),
         (2, _number("acc", metrics, "reward/accuracy", "{:6.1%}")),
         (4, _number("len", metrics, "response_length/mean", "{:4.0f}")),
@@ -93,7 +94,7 @@ def done_lines(
     headline = "finished" if step >= total else "stopped"
     count = f" after {step} of {total} steps" if total else ""
     lines = [Text.assemble((headline, "bold"), f"{count} in {_duration(seconds)}")]
-    shown = [("val/accuracy", "accuracy", "{:.1%}"), ("val/reward", "reward", "{:.3f}")]
+    shown = [("val/accuracy", "accuracy", "{:.1%}"), ("val/reward", "reward", "{:.3f}"), ("val/loss", "loss", "{:.4f}")]
     for name, label, form in shown:
         if name in before and name in after:
             change = f"{form.format(before[name])} → {form.format(after[name])}"

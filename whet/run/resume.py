@@ -20,8 +20,13 @@ _BYTES_PER_PARAMETER = 12
 _BYTES_PER_PARAMETER_MODEL_ONLY = 4
 
 
-def starting_point(config: Config, store: CheckpointStore, folder: RunFolder, console: Console) -> Checkpoint | None:
-    """The checkpoint to continue from: the newest good one of this run, else the one named, else none."""
+def starting_point(
+    config: Config, store: CheckpointStore, folder: RunFolder, console: Console, job: str = "train"
+) -> Checkpoint | None:
+    """The checkpoint to continue from: the newest good one of this run, else the one named, else none.
+
+    It must be one of the same `job`, the command that wrote it.
+    """
     trainer = config.trainer
     found = store.last() if trainer.find_last_checkpoint else None
     if found is None and trainer.load_checkpoint_path is not None:
@@ -34,6 +39,7 @@ def starting_point(config: Config, store: CheckpointStore, folder: RunFolder, co
         )
     if found is None:
         return None
+    _check_job(found, job)
     console.note(f"continuing from {found.path}")
     _check_adapters(found, config)
     _check_optimizer(found, config)
@@ -74,6 +80,17 @@ def check_disk(
         console.warn(
             f"{kept} checkpoints of {each / 1e9:.1f} GB will not all fit: {folder.path} has {free / 1e9:.1f} GB free. "
             "Set trainer.save_limit or a larger trainer.save_freq."
+        )
+
+
+def _check_job(checkpoint: Checkpoint, job: str) -> None:
+    """Supervised and reinforcement learning start from each other's weights, and do not continue each other."""
+    wrote = checkpoint.meta.get("job", "train")
+    if wrote != job:
+        raise UserError(
+            f"{checkpoint.path} is a checkpoint of `whet {wrote}`, which `whet {job}` cannot continue. To start from "
+            f"its weights, set worker.actor.model.model_path={checkpoint.path}/actor/huggingface and another "
+            "trainer.experiment_name (adapters are merged first: whet merge)."
         )
 
 

@@ -171,7 +171,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     take_position(checkpoint, loader)
     check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console, adapters)
     console.log_to(folder.log)
-    tracker = _open_tracker(config, folder, console)
+    tracker = open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):  # it tells how the run was trained
         folder.write_config(config.to_yaml())
@@ -241,7 +241,8 @@ def _open_critic(plan: RankPlan) -> Critic:
     return parts.open_critic(plan.config, parts.load_critic(plan.config, weights, placement), plan.total_steps)
 
 
-def _open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:
+def open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:
+    """Every logger of `trainer.logger`, and metrics.jsonl."""
     trainer = config.trainer
     return Tracker(
         list(dict.fromkeys([*trainer.logger, "file"])),  # metrics.jsonl is part of every run folder

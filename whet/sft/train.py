@@ -1,0 +1,21 @@
+"""`whet sft`: open the rooms, walk the loop, close them whatever happens."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from transformers.utils import logging as transformers_logging
+
+from whet.config import Config
+from whet.run.console import Console
+from whet.sft.rooms import open_rooms
+from whet.sft.trainer import SftTrainer
+
+
+def sft(config: Config) -> None:
+    """Learn from demonstrations as the config says, from the beginning or from where the run stands."""
+    transformers_logging.disable_progress_bar()  # its bars would tear ours
+    transformers_logging.set_verbosity_error()
+    console = Console(config.trainer.quiet)
+    with ExitStack() as stack:
+        SftTrainer(open_rooms(config, console, stack)).fit()
