@@ -204,9 +204,9 @@ class ChatTemplate:
     def _written(self, messages: list[Message]) -> list[Message]:
         return [message | {"content": self._content(message["content"])} for message in messages]
 
-    def _content(self, text: str) -> str | list[dict[str, str]]:
+    def _content(self, text: str | None) -> str | list[dict[str, str]] | None:
         """The content of a turn as the template wants it: text, or parts where images and videos stand in it."""
-        if self._processor is None:
+        if self._processor is None or text is None:
             return text
         if self._takes_text and not PLACE.search(text):
             return text

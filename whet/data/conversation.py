@@ -42,12 +42,33 @@ def tools_of(row: Columns, name: str, uid: str) -> list[dict[str, Any]] | None:
     return [_filled(tool) for tool in value]
 
 
+def with_arguments_as_text(messages: list[Message]) -> list[Message]:
+    """The same chat with the arguments of calls as texts of JSON, which some templates want them to be."""
+
+    def spelt(call: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(call.get("function"), dict):
+            return call | {"function": spelt(call["function"])}
+        arguments = call.get("arguments")
+        return call | {"arguments": json.dumps(arguments, ensure_ascii=False)} if isinstance(arguments, dict) else call
+
+    return [
+        message | {"tool_calls": [spelt(call) for call in message["tool_calls"]]}
+        if "tool_calls" in message
+        else message
+        for message in messages
+    ]
+
+
 def _turn(turn: Any, where: str, inline: Sources | None) -> Message:
     if isinstance(turn, dict) and turn.get("tool_calls"):
-        turn = {"content": None, **turn, "tool_calls": _calls(turn["tool_calls"], where)}
+        message = read_message({"content": None, **turn}, where, inline)
+        message["tool_calls"] = _calls(turn["tool_calls"], where)
+        if turn.get("content") is None:  # templates ask whether there are words beside the calls
+            message["content"] = None
+        return message
     message = read_message(turn, where, inline)
-    spoken = ("tool_calls", "reasoning_content", "thinking")
-    if message["role"] == "assistant" and not message["content"].strip() and not any(map(message.get, spoken)):
+    spoken = any(map(message.get, ("reasoning_content", "thinking")))
+    if message["role"] == "assistant" and not message["content"].strip() and not spoken:
         raise UserError(f"{where} of the chat is empty: there is nothing of the assistant's to learn. Remove the row.")
     return message
 

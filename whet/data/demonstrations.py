@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.data.chat import PLACE, Message
 from whet.data.columns import MISSING, column_names, lookup, missing_column
-from whet.data.conversation import as_conversation, tools_of
+from whet.data.conversation import as_conversation, tools_of, with_arguments_as_text
 from whet.data.dataset import DECODERS, ENCODE_BATCH
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
@@ -217,7 +218,14 @@ class DemonstrationDataset:
         sources = self._reader.sources(row, inline, uid)
         if self._reader.media is not None:
             _check_places(messages, uid, last_only)
-        return sources, marked_chat(chat, messages, tools, uid, last_only)
+        try:
+            return sources, marked_chat(chat, messages, tools, uid, last_only)
+        except UserError as error:
+            if not any("tool_calls" in message for message in messages):
+                raise
+            with suppress(UserError):
+                return sources, marked_chat(chat, with_arguments_as_text(messages), tools, uid, last_only)
+            raise error
 
     def _response(self, row: Columns, uid: str) -> str:
         name = self._sft.response_key
@@ -255,7 +263,9 @@ def _check_places(messages: list[Message], uid: str, last_only: bool) -> None:
     """Images and videos are part of a demonstration's prompt: none may stand behind what is learned first."""
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     first = turns[-1] if last_only else turns[0]
-    behind = next((i for i, message in enumerate(messages) if i >= first and PLACE.search(message["content"])), None)
+    behind = next(
+        (i for i, message in enumerate(messages) if i >= first and PLACE.search(message["content"] or "")), None
+    )
     if behind is not None:
         raise UserError(
             f"{uid}: turn {behind + 1} has an image or a video, and an earlier turn of the assistant's is learned. "
