@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,10 @@ def test_the_promised_examples_are_there_and_in_the_guide() -> None:
     promised = "count_grpo geo_grpo multi_image video vppo"
     assert {path.stem for path in SMALL} == set(promised.split())
     guide = (ROOT / "docs" / "vision.md").read_text()
-    for path in (*SMALL, *LARGE, *FOLDER.parent.glob("format_prompt/*.jinja")):
-        assert path.name in guide or path.stem in ("gsm8k", "quickstart"), path.name
+    for path in (*SMALL, *LARGE):
+        assert path.name in guide, path.name
+    for name in re.findall(r"`(\w+\.(?:jinja|py))[:`]", guide):
+        assert list(FOLDER.parent.glob(f"*/{name}")), name
 
 
 @pytest.mark.slow
