@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.data.columns import MISSING, lookup, missing_column
-from whet.data.files import Resolve, read_tables
+from whet.data.files import Resolve, Table, as_tables
 from whet.data.formats import Columns
 from whet.data.media import Sources
 from whet.data.rows import BadRow, RowReader
@@ -48,7 +48,7 @@ class PromptDataset:
 
     def __init__(
         self,
-        files: str | Sequence[str],
+        files: str | Sequence[str] | Sequence[Table],
         config: DataConfig,
         tokenizer: PreTrainedTokenizerBase,
         key: str = "data.train_files",
@@ -63,7 +63,7 @@ class PromptDataset:
         self._reader = RowReader(config, tokenizer, resolve, processor, limit_images)
         self._rows: list[Columns] = []
         self._uids: list[str] = []
-        for table in read_tables(files, key, resolve):
+        for table in as_tables(files, key, resolve):
             self._rows += table.rows
             self._uids += [f"{table.name}:{number}" for number in range(1, len(table.rows) + 1)]
         self.rows_read = len(self._rows)
@@ -73,6 +73,11 @@ class PromptDataset:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def uids(self) -> Sequence[str]:
+        """The names of the prompts, in their order."""
+        return self._uids
 
     def __getitem__(self, index: int) -> Prompt:
         (prompt,) = self.take([index])

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from whet.data.formats import KNOWN, READERS, Columns, read_file
 from whet.data.hub import read_hub
@@ -35,6 +36,12 @@ class Table:
 def read_rows(files: str | Sequence[str], key: str = "data.train_files", resolve: Resolve = Path) -> list[Columns]:
     """Read every row that `files` means, as dicts of plain Python values."""
     return [row for table in read_tables(files, key, resolve) for row in table.rows]
+
+
+def as_tables(files: str | Sequence[str] | Sequence[Table], key: str, resolve: Resolve) -> Sequence[Table]:
+    """What `read_tables` reads, or the tables themselves where somebody has read them already."""
+    tables = [each for each in files if isinstance(each, Table)]
+    return tables or read_tables(cast("str | Sequence[str]", files), key, resolve)
 
 
 def read_tables(files: str | Sequence[str], key: str = "data.train_files", resolve: Resolve = Path) -> list[Table]:

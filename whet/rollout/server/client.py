@@ -10,6 +10,7 @@ import asyncio
 import io
 import json
 import ssl
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -20,6 +21,8 @@ KEY = "worker.rollout.server_address"
 TOKEN = "WHET_SERVER_TOKEN"  # the environment variable with the server's API key: a config file is no place for it
 _WAITS = (0.2, 1.0, 3.0)  # seconds before each further try to connect
 _LONGEST_QUOTE = 400
+
+Answer = tuple[int, Message, bytes]  # status, headers, body
 
 
 class HttpError(UserError):
@@ -56,7 +59,9 @@ class Client:
     async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         try:
             async with asyncio.timeout(self.timeout):
-                status, data = await self._connected(method, path, b"" if body is None else json.dumps(body).encode())
+                status, _, data = await self._connected(
+                    method, path, b"" if body is None else json.dumps(body).encode()
+                )
         except TimeoutError:
             raise UserError(
                 f"{KEY}={self.address}: no answer to {path} in {self.timeout:g} seconds; is the server stuck? "
@@ -72,11 +77,11 @@ class Client:
         except ValueError:
             return text
 
-    async def _connected(self, method: str, path: str, payload: bytes) -> tuple[int, bytes]:
+    async def _connected(self, method: str, path: str, payload: bytes) -> Answer:
         """Try again where the connection failed; whatever the server answers is an answer."""
         for wait in (*_WAITS, None):
             try:
-                return await self._exchange(method, path, payload)
+                return await self.exchange(method, path, payload)
             except (OSError, HTTPException) as error:
                 if wait is None:
                     reason = str(error) or type(error).__name__
@@ -84,7 +89,8 @@ class Client:
                 await asyncio.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
-    async def _exchange(self, method: str, path: str, payload: bytes) -> tuple[int, bytes]:
+    async def exchange(self, method: str, path: str, payload: bytes) -> Answer:
+        """One request and its answer as they are: no further try, no limit of time; OSError where nobody is there."""
         headers = self._headers | {"Content-Type": "application/json", "Content-Length": str(len(payload))}
         lines = [f"{method} {self._prefix}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._ssl)
@@ -96,7 +102,7 @@ class Client:
             writer.close()
         response = HTTPResponse(cast(Any, _Received(received)), method=method)
         response.begin()
-        return response.status, response.read()
+        return response.status, response.headers, response.read()
 
 
 class _Received:

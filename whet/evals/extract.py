@@ -1,0 +1,126 @@
+"""The final answer in a response, by one extractor or the first of several that finds one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+
+BOXED = "\\boxed{"
+ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+THINKING = re.compile(r"\A.*</think>", re.DOTALL)
+NUMBER = re.compile(r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
+MARKED = re.compile(r"####\s*([^\n]+)")
+STATED = re.compile(r"(?:final answer|answer|option|choice)(?:\s+is)?\s*[:=]?\s*", re.IGNORECASE)
+LETTER = re.compile(r"\(?\b([A-Z])\b\)?")
+ALONE = re.compile(r"\s*[*_(\[]*([A-Za-z])[*_)\]]*\s*(?:[.:,)\n]|$)")
+YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+SPACES = re.compile(r"\s+")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+LONGEST = 300  # characters; what is longer is no final answer
+
+
+def boxed(text: str) -> str | None:
+    """What the last \\boxed{...} holds, braces inside it included."""
+    start = text.rfind(BOXED)
+    if start < 0:
+        return None
+    depth, begin = 1, start + len(BOXED)
+    for end in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if depth == 0:
+            return text[begin:end].strip() or None
+    return None
+
+
+def answer(text: str) -> str | None:
+    """What stands in the last <answer> tags."""
+    found = ANSWER_TAG.findall(text)
+    return (boxed(found[-1]) or found[-1].strip() or None) if found else None
+
+
+def marked(text: str) -> str | None:
+    """What follows the last `####` on its line."""
+    found = MARKED.findall(text)
+    return found[-1].strip() if found else None
+
+
+def number(text: str) -> str | None:
+    """The last number, without commas and dollar signs."""
+    found = NUMBER.findall(_outside_thoughts(text))
+    return re.sub(r"[$,+]", "", found[-1]) if found else None
+
+
+def letter(text: str) -> str | None:
+    """The letter of a choice: alone, at the beginning, behind "answer", or the last capital that stands for itself."""
+    inner = (boxed(text) or answer(text) or _outside_thoughts(text)).strip()
+    if found := ALONE.match(inner):
+        return found[1].upper()
+    for stated in reversed(list(STATED.finditer(inner))):
+        if found := ALONE.match(inner, stated.end()):
+            return found[1].upper()
+    letters = [each for each in LETTER.findall(inner) if each not in "AI"] or LETTER.findall(inner)
+    return letters[-1] if letters else None
+
+
+def yes_no(text: str) -> str | None:
+    """yes or no: of a stated answer, else the first that is said."""
+    inner = boxed(text) or answer(text) or _outside_thoughts(text)
+    stated = [found for each in STATED.finditer(inner) if (found := YES_NO.match(inner, each.end()))]
+    found = stated[-1] if stated else YES_NO.search(inner)
+    return found[1].lower() if found else None
+
+
+def whole(text: str) -> str | None:
+    """The whole response behind its thoughts, where it is short."""
+    inner = _outside_thoughts(text).strip()
+    return inner if 0 < len(inner) <= LONGEST else None
+
+
+EXTRACTORS: dict[str, Callable[[str], str | None]] = {
+    "boxed": boxed,
+    "answer": answer,
+    "marked": marked,
+    "letter": letter,
+    "yes_no": yes_no,
+    "number": number,
+    "text": whole,
+}
+
+
+def extract(text: str, names: Sequence[str]) -> str | None:
+    """What the first of these extractors finds."""
+    return next((found for name in names if (found := EXTRACTORS[name](text)) is not None), None)
+
+
+def normal(text: str) -> str:
+    """An answer in the form in which two equal ones are equal texts: for votes, and to compare short texts."""
+    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}", r"\1", text.strip())
+    text = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"(\1)/(\2)", text)
+    text = re.sub(r"\((\w+)\)/\((\w+)\)", r"\1/\2", text)
+    text = (
+        re.sub(r"\\(?:left|right|displaystyle|[!,;: ])|[$~]|\\?%|\^\{?\\circ\}?|°", "", text)
+        .strip()
+        .rstrip(".")
+        .strip()
+    )
+    value = as_number(text)
+    if value is not None:
+        return f"{value.normalize():f}"
+    text = ARTICLES.sub(" ", re.sub(r"[\"'`*_]", "", text.lower()))
+    return SPACES.sub(" ", text).strip()
+
+
+def as_number(text: str) -> Decimal | None:
+    """The value of a number as people write it."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.strip().lstrip("$+"))
+    if not re.fullmatch(r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})", plain):
+        return None
+    try:
+        return Decimal(plain)
+    except InvalidOperation:
+        return None
+
+
+def _outside_thoughts(text: str) -> str:
+    return THINKING.sub("", text)

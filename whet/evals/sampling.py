@@ -1,0 +1,152 @@
+"""The model of a config behind its engine, and samples of many prompts from it, each as soon as it is finished."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from whet.assets import resolve_model
+from whet.config import Config, resolve_path
+from whet.data.dataset import PromptDataset
+from whet.errors import UserError
+from whet.model.fused import make_exact
+from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
+from whet.model.names import folder_weights
+from whet.model.processor import Processor, load_processor
+from whet.rollout.engine import Engine, SamplingParams
+from whet.run import parts, policy
+from whet.run.console import Console
+from whet.run.device import choose_placement, choose_threads, keep_freed_memory
+from whet.run.engines import default_slots, open_engine
+from whet.run.manifest import Checkpoint, DamagedError, verify
+from whet.run.servers import check_engine_server
+from whet.run.vllm import check_vllm
+from whet.types import Prompt, Sample
+
+READ_AT_ONCE = 64  # prompts whose images are decoded together
+
+Done = Callable[[Prompt, list[Sample]], None]
+
+
+@dataclass(slots=True)
+class Policy:
+    """Everything about a config's model that costs nothing: its weights come last, with the engine."""
+
+    config: Config
+    path: str
+    tokenizer: PreTrainedTokenizerBase
+    model_config: PretrainedConfig
+    processor: Processor | None
+    checkpoint: Checkpoint | None
+
+    @property
+    def name(self) -> str:
+        """Which weights these are, for journals and reports."""
+        return str(self.checkpoint.path) if self.checkpoint else str(self.config.worker.actor.model.model_path)
+
+    def open_engine(self, console: Console, stack: ExitStack, log: Path) -> Engine:
+        """Load the weights, and give them to the engine where it has a copy; it is closed with the stack."""
+        config, rollout = self.config, self.config.worker.rollout
+        placement = choose_placement(config)
+        keep_freed_memory(placement)
+        choose_threads(placement, count_parameters(self.path))
+        model = policy.load_policy(config, self.path, self.checkpoint, placement, console.note)
+        model.eval()
+        if rollout.exact:
+            make_exact(model)
+        engine = open_engine(config, model, self.tokenizer, end_ids(self.path, self.tokenizer), log)
+        stack.callback(engine.close)
+        engine.load(lambda: folder_weights(model), 0)
+        return engine
+
+    def texts(self, samples: Sequence[Sample]) -> list[str]:
+        """What samples say, as reward functions read it."""
+        skip = self.config.worker.reward.skip_special_tokens
+        return self.tokenizer.batch_decode([sample.ids for sample in samples], skip_special_tokens=skip)
+
+
+def open_policy(config: Config, console: Console) -> Policy:
+    """Find the model, its tokenizer and its engine's server, and check that they go with the config."""
+    check_engine_server(config)
+    chosen = config.worker.actor.model
+    path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
+    checkpoint = _checkpoint(config)
+    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    check_vllm(config, model_config)
+    policy.adapter_parameters(config, model_config)
+    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
+    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
+    parts.check_lengths(config, model_config, tokenizer)
+    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
+    return Policy(config, path, tokenizer, model_config, processor, checkpoint)
+
+
+def sample_all(
+    config: Config, engine: Engine, dataset: PromptDataset, rows: Sequence[int], params: SamplingParams, done: Done
+) -> None:
+    """n samples of each of these rows; `done` hears of a prompt when all of them are there, in any order.
+
+    The samples of row i have the ids that follow from i · n, so they do not depend on which rows are left to do.
+    """
+    slots = config.worker.rollout.max_num_seqs or default_slots(choose_placement(config).device)
+    if config.worker.rollout.name == "hf":  # which knows batches only
+        for batch in _cut(rows, math.ceil(slots / params.n)):
+            prompts = dataset.take(batch)
+            samples = engine.generate(prompts, params, [row * params.n for row in batch])
+            for at, prompt in enumerate(prompts):
+                done(prompt, samples[at * params.n : (at + 1) * params.n])
+        return
+    # Twice what is decoded at a time, so that the engine never waits for the next prompt.
+    asyncio.run(_sample_all(engine, dataset, rows, params, math.ceil(2 * slots / params.n), done))
+
+
+async def _sample_all(
+    engine: Engine, dataset: PromptDataset, rows: Sequence[int], params: SamplingParams, at_once: int, done: Done
+) -> None:
+    waiting: set[asyncio.Task[list[Sample]]] = set()
+
+    async def collect(until: int) -> None:
+        nonlocal waiting
+        while len(waiting) > until:
+            finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in finished:
+                samples = task.result()
+                done(samples[0].prompt, samples)
+
+    try:
+        for batch in _cut(rows, min(READ_AT_ONCE, at_once)):
+            for row, prompt in zip(batch, dataset.take(batch)):
+                await collect(at_once - 1)
+                waiting.add(asyncio.create_task(engine.sample(prompt, params, row * params.n)))
+        await collect(0)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _checkpoint(config: Config) -> Checkpoint | None:
+    """The checkpoint that `trainer.load_checkpoint_path` names, whole; its adapters are those that the config has."""
+    named = config.trainer.load_checkpoint_path
+    if named is None:
+        return None
+    folder = Path(os.path.abspath(resolve_path(config, named)))
+    try:
+        found = verify(folder)
+    except DamagedError as error:
+        raise UserError(f"trainer.load_checkpoint_path={named} cannot be used: {error}") from error
+    for name, value in found.meta["config"]["worker"]["actor"]["model"]["lora"].items():
+        setattr(config.worker.actor.model.lora, name, value)
+    return found

@@ -1,0 +1,117 @@
+"""Answers become scores: by a metric that comes with whet, or by a reward function in its worker processes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from whet.config import Config
+from whet.data.columns import lookup
+from whet.evals.answers import Answer
+from whet.evals.extract import extract, normal
+from whet.evals.metrics import METRICS
+from whet.evals.questions import Question, Questions, find
+from whet.evals.respond import Answers
+from whet.reward.scorer import RewardScorer
+from whet.run.console import Console
+from whet.run.measure import correctness
+from whet.types import Prompt, Sample
+
+
+@dataclass(slots=True)
+class Scored:
+    """One answer with its scores."""
+
+    question: Question
+    index: int  # which of the question's answers
+    answer: Answer
+    said: str | None  # the final answer in it
+    correct: float
+    scores: dict[str, float]
+    kind: str = ""
+    failure: str | None = None  # why it was not answered, or not scored
+
+    @property
+    def vote(self) -> str | None:
+        """The final answer in the form in which equal ones are equal."""
+        return normal(self.said) if self.said is not None else None
+
+
+class Judge:
+    """Scores the answers of one data set."""
+
+    def __init__(
+        self, config: Config, examples: Path, questions: Questions, folder: Path, console: Console, stack: ExitStack
+    ) -> None:
+        self._config, self._questions = config, questions
+        dataset = questions.dataset
+        self._scorer: RewardScorer | None = None
+        if dataset.reward_function:
+            reward = replace(
+                config.worker.reward,
+                reward_function=dataset.reward_function,
+                reward_function_kwargs=dataset.reward_function_kwargs,
+            )
+            resolve = lambda value: find(config, examples, value)  # noqa: E731
+            log = folder / "reward.log"
+            self._scorer = stack.enter_context(
+                RewardScorer(dataset.reward_function, reward, resolve, console.warn, log)
+            )
+            self._scorer.check([self._prompt(each) for each in list(questions.by_uid.values())[:2]])
+
+    def score(self, answers: Answers) -> list[Scored]:
+        """Every answer, in the order of the questions."""
+        pairs = [
+            (self._questions.by_uid[uid], index, each)
+            for uid, given in answers.items()
+            for index, each in enumerate(given)
+        ]
+        return self._by_function(pairs) if self._scorer else self._by_metric(pairs)
+
+    def _by_metric(self, pairs: list[tuple[Question, int, Answer]]) -> list[Scored]:
+        dataset = self._questions.dataset
+        metric = METRICS[dataset.score or ""]
+        found = []
+        for question, index, answer in pairs:
+            judged = metric(answer.text, question.truth, dataset.extract)
+            others = {name: value for name, value in judged.scores.items() if name != "accuracy"}
+            correct = judged.scores["accuracy"]
+            found.append(Scored(question, index, answer, judged.said, correct, others, judged.kind, answer.failure))
+        return found
+
+    def _by_function(self, pairs: list[tuple[Question, int, Answer]]) -> list[Scored]:
+        assert self._scorer is not None
+        samples = [self._sample(*pair) for pair in pairs]
+        self._scorer.score(samples)
+        score = correctness(samples)
+        extractors = self._questions.dataset.extract
+        return [
+            Scored(
+                question,
+                index,
+                answer,
+                extract(answer.text, extractors),
+                score(sample),
+                _others(sample.scores),
+                failure=answer.failure or sample.failure,
+            )
+            for (question, index, answer), sample in zip(pairs, samples)
+        ]
+
+    def _sample(self, question: Question, index: int, answer: Answer) -> Sample:
+        ids = [0] * answer.length  # a reward function sees only how many there are
+        return Sample(self._prompt(question), ids, ids, [], "stop", index=index, text=answer.text)
+
+    def _prompt(self, question: Question) -> Prompt:
+        data, row = self._questions.data, question.row
+        text = row.get("prompt_text") or lookup(row, data.prompt_key)
+        media = (data.image_key, data.video_key)
+        columns = {name: value for name, value in row.items() if name not in media}
+        return Prompt(question.uid, [], text if isinstance(text, str) else "", question.truth.answer, columns)
+
+
+def _others(scores: dict[str, float]) -> dict[str, float]:
+    """Scores besides accuracy, which is counted by itself."""
+    named = {"reward" if name == "overall" else name: value for name, value in scores.items()}
+    return {name: value for name, value in named.items() if name not in ("accuracy", "acc")}
