@@ -14,8 +14,10 @@ several runs make one table with --merge results.json.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,6 +68,8 @@ def main() -> None:
     results: dict[str, Any] = {}
     for file in arguments.merge:
         results |= json.loads(file.read_text())
+    if arguments.work is not None:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
         work = Path(folder)
         names = _chosen(arguments)
@@ -148,19 +152,32 @@ def _run_process(name: str, spec: Spec, work: Path, arguments: argparse.Namespac
     command = [sys.executable, script, part.kind, str(work / f"{name}.spec.json"), str(result)]
     log = arguments.out / f"{name}.log"
     with log.open("w") as lines, _DeviceMemory() as memory:
-        process = subprocess.Popen(command, env=environment, stdout=lines, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=environment, stdout=lines, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             code: int | str = process.wait(arguments.timeout)
         except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
             code = f"no result after {arguments.timeout} s"
+        finally:
+            end_session(process)  # what it started too: the next part wants the device for itself
+    for engine in Path(spec.work).glob("run/rollout*.log"):  # what vLLM said
+        (arguments.out / f"{name}_{engine.name}").write_text(engine.read_text()[-100_000:])
     if code or not result.exists():
         tail = log.read_text()[-2000:]
         print(f"{name} failed ({code}):\n{tail}", flush=True)
         out_of_memory = "out of memory; " if "out of memory" in log.read_text().lower() else ""
         return {"error": f"{out_of_memory}{code}: {tail[-300:]}"}
     return json.loads(result.read_text()) | memory.result()
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a process that has a session of its own, and whatever is left in it."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
 
 
 class _DeviceMemory:
