@@ -205,6 +205,10 @@ class DemonstrationDataset:
                 )
             messages, sources = self._reader.prompt(row, uid)
             prompt = chat.write([messages], [uid])[0]
+            if self._end is None:
+                raise UserError(
+                    "worker.actor.model.tokenizer_path: the tokenizer names no token that ends a text (eos_token)"
+                )
             text = prompt + self._response(row, uid) + self._end
             return sources, [Marked(text, ((len(prompt), len(text)),))]
         if not chat.speaks_chat:
@@ -273,7 +277,7 @@ def _check_places(messages: list[Message], uid: str, last_only: bool) -> None:
         )
 
 
-def _end_of_turn(reader: RowReader, tokenizer: PreTrainedTokenizerBase, ends: Set[int]) -> str:
+def _end_of_turn(reader: RowReader, tokenizer: PreTrainedTokenizerBase, ends: Set[int]) -> str | None:
     """What ends a response: the token that the chat template puts behind the assistant's turn, else the tokenizer's."""
     if reader.chat.speaks_chat:
         said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
@@ -283,6 +287,4 @@ def _end_of_turn(reader: RowReader, tokenizer: PreTrainedTokenizerBase, ends: Se
         end = next((token for token in ids if token in ends), None)
         if end is not None:
             return str(tokenizer.convert_ids_to_tokens(end))
-    if tokenizer.eos_token is None:
-        raise UserError("worker.actor.model.tokenizer_path: the tokenizer names no token that ends a text (eos_token)")
-    return str(tokenizer.eos_token)
+    return None if tokenizer.eos_token is None else str(tokenizer.eos_token)

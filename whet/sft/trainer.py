@@ -115,8 +115,8 @@ class SftTrainer:
         rooms, checkpoint = self.rooms, self.rooms.checkpoint
         if checkpoint is None:
             return
-        meta = checkpoint.meta
-        self.state = SftState(checkpoint.step, meta["before"], meta["latest"])
+        state, meta = self.state, checkpoint.meta
+        state.step, state.before, state.latest = checkpoint.step, meta["before"], meta["latest"]
         if (checkpoint.path / "actor" / "optimizer.pt").exists():
             rooms.learner.load_optimizer(checkpoint.path / "actor")
         else:
