@@ -43,15 +43,7 @@ def check_config(config: Config) -> None:
 
 
 def _problems(config: Config) -> list[str]:
-    problems = [*_values(config), *refusals(config), *device_problems(config), *_required(config), *_names(config)]
-    problems += [
-        *_validation(config),
-        *_lengths(config),
-        *_adapters(config),
-        *server_problems(config),
-        *vllm_problems(config),
-        *parallel_problems(config),
-    ]
+    problems = [*_required(config), *sampling_problems(config)]
     if not config.trainer.val_only:
         problems += [
             *_groups(config),
@@ -64,6 +56,22 @@ def _problems(config: Config) -> list[str]:
     return problems
 
 
+def sampling_problems(config: Config) -> list[str]:
+    """A sentence for each problem that any job has which samples from the model."""
+    return [
+        *_values(config),
+        *refusals(config),
+        *device_problems(config),
+        *_names(config),
+        *_validation(config),
+        *_lengths(config),
+        *_adapters(config),
+        *server_problems(config),
+        *vllm_problems(config),
+        *parallel_problems(config),
+    ]
+
+
 def check_critic(config: Config, needed: bool) -> None:
     """As `check_config`, for what matters only where the estimator needs values; a critic nobody needs is refused."""
     if config.trainer.val_only:
@@ -73,7 +81,7 @@ def check_critic(config: Config, needed: bool) -> None:
             f"trainer.critic_warmup={config.trainer.critic_warmup}: algorithm.adv_estimator="
             f"{config.algorithm.adv_estimator} has no critic to warm up; set it to 0, or adv_estimator to gae"
         )
-    problems = [*_batches(config, "critic"), *_budget(config, "critic"), *_precision(config, "critic")]
+    problems = [*_batches(config, "critic"), *_budget(config, "critic"), *precision_problems(config, "critic")]
     if needed and problems:
         raise UserError("\n".join(problems))
 
@@ -269,10 +277,11 @@ def _loss(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if algorithm.disable_kl and algorithm.use_kl_loss:
         yield "algorithm.disable_kl=true leaves no KL, but algorithm.use_kl_loss=true adds it to the loss; keep one"
-    yield from _precision(config, "actor")
+    yield from precision_problems(config, "actor")
 
 
-def _precision(config: Config, part: str) -> Iterator[str]:
+def precision_problems(config: Config, part: str) -> Iterator[str]:
+    """A sentence where the optimizer of the actor or the critic does not go with the dtype of its weights."""
     worker = getattr(config.worker, part)
     if worker.optim.strategy == "adamw_bf16" and worker.fsdp.torch_dtype not in (None, "bf16", "bfloat16"):
         yield (
