@@ -26,6 +26,7 @@ from whet.rollout.server.client import Client
 
 FOR_A_WHILE = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds between tries, doubled each time
+FIRST_TRIES = 3  # to reach a server that has never answered
 LONGEST_QUOTE = 400
 _FINISH = {"stop": "stop", "length": "length"}
 
@@ -44,7 +45,8 @@ class ApiModel:
         self.name = config.model or ""
         self._slots = asyncio.Semaphore(config.concurrency)
         self._pace = _Pace(config.requests_per_minute)
-        self.asked = 0  # requests that were answered by the server, and not by the cache
+        self.asked = 0  # answers of the server, and not of the cache
+        self._reached = False  # whether anybody was there
         self._answered = False  # whether any request went well: until then a refusal is about the settings
 
     async def connect(self) -> None:
@@ -72,6 +74,7 @@ class ApiModel:
             return Answer("", "abort", 0, failure=str(error))
         answer = self._read(reply)
         self._answered = True
+        self.asked += 1
         self._cache.add(key, answer.as_record())
         return answer
 
@@ -118,8 +121,10 @@ class ApiModel:
                 trouble = f"no answer in {self._config.timeout:g} seconds (eval.api.timeout)"
             except (OSError, HTTPException) as error:
                 trouble = f"cannot be reached ({str(error) or type(error).__name__})"
+                if attempt == FIRST_TRIES - 1 and not self._reached:
+                    raise UserError(f"{self._at}: {trouble}; is the server up?") from error
             else:
-                self.asked += 1
+                self._reached = True
                 if 200 <= status < 300:
                     return self._parsed(data)
                 trouble = f"{path} answered {status}: {_message(data)}"

@@ -107,8 +107,9 @@ def normal(text: str) -> str:
     value = as_number(text)
     if value is not None:
         return f"{value.normalize():f}"
-    text = ARTICLES.sub(" ", re.sub(r"[\"'`*_]", "", text.lower()))
-    return SPACES.sub(" ", text).strip()
+    text = re.sub(r"[\"'`*_]", "", text.lower())
+    words = SPACES.sub(" ", ARTICLES.sub(" ", text)).strip()
+    return words or text.strip()  # the letter a is an answer too
 
 
 def as_number(text: str) -> Decimal | None:

@@ -155,7 +155,9 @@ class ApiAnswers:
                 while isinstance(failure, BaseExceptionGroup):
                     failure = failure.exceptions[0]
                 raise failure from None
-        self._console.note(f"{questions.dataset.name}: {model.asked} requests, the rest of {total} from the cache")
+        cached = sum(map(len, found.values())) - model.asked
+        if cached > 0:
+            self._console.note(f"{questions.dataset.name}: {cached} of {total} answers were in the cache already")
         return {uid: found[uid] for uid in questions.by_uid if uid in found}
 
     def _written(self, writer: ChatWriter, question: Question) -> list[dict[str, Any]] | None:
