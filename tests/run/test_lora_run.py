@@ -117,6 +117,15 @@ def test_peft_and_the_merged_folder_give_the_same_logits(alone, quickstart, tmp_
     assert (adapted - first).abs().max() > 0.01
 
 
+def test_adapters_can_be_kept(alone, tmp_path):
+    checkpoint = alone / "global_step_6"
+    assert main(["merge", str(checkpoint), str(tmp_path / "kept"), "--keep-lora"]) == 0
+    adapters = checkpoint / "actor" / "lora_adapter"
+    assert {p.name: p.read_bytes() for p in (tmp_path / "kept").iterdir()} == {
+        p.name: p.read_bytes() for p in adapters.iterdir()
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -167,7 +176,7 @@ def test_mistakes_are_found_before_work_starts(tmp_path, few_rows, arguments, wo
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing", "out"], "nothing is no checkpoint with adapters"),
+        (["nothing", "out"], "nothing is not a folder; name a checkpoint"),
         (["nothing"], "whet merge takes a checkpoint and a folder"),
     ],
 )

@@ -153,11 +153,11 @@ def upload(folder: Path, repo: str, private: bool, say: Callable[[str], None]) -
     try:
         api = HfApi()
         api.create_repo(repo_id=repo, private=private, exist_ok=True)
-        url = api.upload_folder(repo_id=repo, folder_path=folder, repo_type="model", ignore_patterns=".*")
+        done = api.upload_folder(repo_id=repo, folder_path=folder, repo_type="model", ignore_patterns=".*")
     except Exception as error:  # no token, no network, no such name: the hub's client raises many things
         reason = str(error).partition("\n")[0]
         raise UserError(f"the model is in {folder}, but could not be uploaded to {repo}: {reason}") from None
-    say(f"uploaded to {url.repo_url if hasattr(url, 'repo_url') else repo}")
+    say(f"uploaded to {done.repo_url}")
 
 
 def check_upload(repo: str) -> None:
