@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors"}
 ROOMS = {"data", "rollout", "reward", "algos", "learn"}
-JOBS = {"sft"}  # beside training, and like it for the command line only
+JOBS = {"sft", "evals", "merge", "serve"}  # beside training, and like it for the command line only
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
     "types": set(),

@@ -1,4 +1,4 @@
-"""The command line: `whet train`, `whet config`, `whet model`, `whet merge`.
+"""The command line: `whet train`, `whet sft`, `whet config`, `whet model`, `whet merge`.
 
 Imports of torch and transformers wait until a command needs them, so that help and config errors come at once.
 """
@@ -19,14 +19,92 @@ USAGE = """\
 whet sharpens language models with reinforcement learning.
 
   whet train [config=FILE] [key=value ...]     train; with no arguments, the built-in quickstart
+  whet sft [config=FILE] [key=value ...]       learn from demonstrations: chats, or prompts with their responses
+  whet generate [config=FILE] [key=value ...]  samples of every prompt in a file; a killed one goes on
+  whet eval [config=FILE] [key=value ...]      score a model, a server or a file of responses, and write a report
+  whet serve MODEL [key=value ...]             OpenAI's API on this machine, for a model folder or a checkpoint
   whet config [config=FILE] [key=value ...]    every key with its type, default and meaning
   whet config --diff [config=FILE] ...         only what differs from the defaults
   whet model NAME DIR                          write a built-in model as a Hugging Face folder (smollm2, quickstart)
-  whet merge CHECKPOINT DIR [BASE]             write the model of a LoRA run with its adapters merged in
+  whet merge CHECKPOINT DIR [BASE]             write a checkpoint's model as a Hugging Face folder, adapters merged in
+  whet merge --local_dir DIR [...]             the same of shards of verl, EasyR1 and Skywork-OR1
   whet --version
 
 Keys: whet config. Examples: {examples}
 """
+
+# What `whet COMMAND --help` says; commands that are not here show the whole usage.
+HELP = {
+    "sft": """\
+whet sft [config=FILE] [key=value ...]    learn from demonstrations; with no arguments, the built-in example
+whet sft --show [N] [config=FILE] ...     print the first N rows (3) as the model reads them, what it learns in brackets
+
+  data.train_files, data.val_files        files, folders or hub datasets
+  sft.messages_key                        column with whole chats; the assistant's turns are learned
+  data.prompt_key, sft.response_key       columns of rows without one
+  worker.actor.model.model_path           the model; worker.actor.model.lora.rank trains adapters
+  worker.actor.optim.lr                   about 1e-5 for billions of parameters, 1e-4 for adapters
+  sft.batch_size, trainer.total_epochs    rows per update, passes over the data
+
+Checkpoints hold the model in global_step_N/actor/huggingface. Every key: whet config. Example: {examples}/sft
+""",
+    "generate": """\
+whet generate [config=FILE] [key=value ...]: samples of every prompt, to a jsonl or Parquet file
+
+  whet generate worker.actor.model.model_path=MODEL generate.files=prompts.jsonl generate.output=samples.jsonl
+
+  generate.*                        files in, file out
+  worker.rollout.*                  the engine, and how to sample: n, temperature, top_p, ...
+  data.*                            columns, templates, longest prompt and response
+  trainer.load_checkpoint_path      a checkpoint of a run, in place of the model's own weights
+
+The output appears when it is complete. Until then finished prompts are in OUTPUT.part, and the same command goes on
+from there. Every key: whet config. Guide: docs/generate.md
+""",
+    "eval": """\
+whet eval [config=FILE] [key=value ...]: score a model on data sets, and write a report
+
+  whet eval worker.actor.model.model_path=MODEL eval.datasets=[gsm8k,aime24]     built-in data sets
+  whet eval config=run.yaml worker.actor.model.model_path=MODEL                  data.val_files of a run
+  whet eval eval.via=api eval.api.base_url=http://host:8000/v1 eval.datasets=[mathvista]
+  whet eval eval.responses=samples.jsonl eval.datasets=[gsm8k]                   responses that are there already
+  whet eval --list                                                               the built-in data sets
+
+  eval.*                            data sets, who answers, the report
+  worker.rollout.*, data.*          as in validation
+
+The report is report.md, report.json and scores.csv in eval.output; the same command goes on after a kill.
+Every key: whet config. Guide: docs/eval.md
+""",
+    "serve": """\
+whet serve MODEL [config=FILE] [key=value ...]: OpenAI's API for a model folder, a checkpoint or a hub id
+
+  whet serve whet/quickstart serve.port=8000
+
+  serve.host, serve.port                  127.0.0.1 and 8000; another address needs serve.allow_remote=true
+  serve.token_file                        the bearer token; without it $WHET_SERVE_TOKEN, or one that is printed
+  serve.max_concurrent, serve.max_queued  requests at once, and in the queue before others get 429
+  worker.rollout.*                        the engine (native or vllm), its memory, and how to sample by default
+
+POST /v1/weights replaces the weights while it serves; /metrics and /openapi.json are there too. Ctrl-C or SIGTERM lets
+requests finish. Every key: whet config. Guide: docs/serve.md
+""",
+    "merge": """\
+whet merge CHECKPOINT DIR [BASE]    the model of a global_step_N of whet as a Hugging Face folder, adapters merged into
+                                    BASE (by default the model they were trained on)
+whet merge --local_dir DIR          the same of model_world_size_W_rank_R.pt of verl, EasyR1 or Skywork-OR1
+
+  --target_dir OUT         where to; by default DIR/huggingface, beside the config that is there
+  --hf_model_path MODEL    folder or hub id for what DIR/huggingface lacks: config, tokenizer, generation config
+  --hf_upload_path REPO    push the folder to the hub, to a public repository; --private for a private one
+  --dtype bfloat16         cast weights; by default they keep their bits
+  --keep-lora              write the adapters of a LoRA run alone, in PEFT's format
+  --trust-pickles          read files that hold more than tensors, and run what they pickle
+  --trust-remote-code      run the model code that lies beside config.json
+
+Guide: docs/merge.md
+""",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,6 +131,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "sft": _sft,
+        "generate": _generate,
+        "eval": _eval,
+        "serve": _serve,
         "config": _config,
         "model": _model,
         "merge": _merge,
@@ -71,7 +153,7 @@ def _dispatch(arguments: list[str]) -> int:
         hint = f"; did you mean {near}?" if near else ""
         raise UserError(f"there is no command {name!r}{hint} (whet --help lists them)")
     if any(a in ("-h", "--help") for a in rest):
-        print(USAGE.format(examples=examples_folder()))
+        print(HELP.get(name, USAGE).format(examples=examples_folder()))
         return 0
     return commands[name](rest)
 
@@ -96,6 +178,91 @@ def _train(arguments: list[str]) -> int:
     return 0
 
 
+def _sft(arguments: list[str]) -> int:
+    from whet.config import check_files, load_config
+    from whet.config.check_sft import check_sft, sft_config
+
+    shown, arguments = _shown_rows(arguments)
+    named = any(argument.startswith("config=") for argument in arguments)
+    config = sft_config(load_config(arguments, None if named else examples_folder() / "sft" / "quickstart.yaml"))
+    check_sft(config)
+    check_files(config)
+    if shown is not None:
+        from whet.sft.show import show
+
+        show(config, shown, print)
+        return 0
+
+    from whet.sft.train import sft
+
+    sft(config)
+    return 0
+
+
+def _shown_rows(arguments: list[str]) -> tuple[int | None, list[str]]:
+    """How many rows `--show [N]` asks for, and the other arguments; None where it does not stand."""
+    if "--show" not in arguments:
+        return None, arguments
+    at = arguments.index("--show")
+    count = arguments[at + 1 : at + 2]
+    if count and count[0].isdecimal():
+        return int(count[0]), arguments[:at] + arguments[at + 2 :]
+    return 3, arguments[:at] + arguments[at + 1 :]
+
+
+def _generate(arguments: list[str]) -> int:
+    from whet.config import check_files, load_config
+    from whet.config.check_evals import check_generate
+
+    config = load_config(arguments)
+    config.data.train_files = config.data.val_files = ""  # nobody reads them here
+    check_generate(config)
+    check_files(config)
+
+    from whet.evals.generate import generate
+
+    generate(config)
+    return 0
+
+
+def _eval(arguments: list[str]) -> int:
+    from whet.config import check_files, load_config
+    from whet.config.check_evals import check_eval
+
+    if arguments == ["--list"]:
+        from whet.evals.registry import listing
+
+        print(listing())
+        return 0
+    config = load_config(arguments)
+    config.data.train_files = ""  # nobody reads them here
+    check_eval(config)
+    check_files(config)
+
+    from whet.evals.evaluate import evaluate
+
+    evaluate(config, examples_folder())
+    return 0
+
+
+def _serve(arguments: list[str]) -> int:
+    from whet.config import load_config
+    from whet.config.check_serve import check_libraries, check_serve, check_serve_files
+    from whet.serve.naming import model_argument
+
+    if arguments and "=" not in arguments[0]:
+        arguments = [model_argument(arguments[0]), *arguments[1:]]
+    config = load_config(arguments)
+    check_serve(config)
+    check_serve_files(config)
+    check_libraries()
+
+    from whet.serve.server import serve
+
+    serve(config, lambda text: print(text, flush=True))
+    return 0
+
+
 def _config(arguments: list[str]) -> int:
     from whet.config import describe, diff, load_config
 
@@ -115,12 +282,13 @@ def _model(arguments: list[str]) -> int:
 
 
 def _merge(arguments: list[str]) -> int:
-    if len(arguments) not in (2, 3):
-        raise UserError("whet merge takes a checkpoint and a folder: whet merge checkpoints/.../global_step_N DIR")
-    from whet.run.merge import merge_checkpoint
+    from whet.merge.options import parse
 
-    checkpoint, folder = (Path(argument).expanduser() for argument in arguments[:2])
-    merge_checkpoint(checkpoint, folder, arguments[2] if len(arguments) == 3 else None, print)
+    options = parse(arguments)
+
+    from whet.merge.command import merge
+
+    merge(options, print)
     return 0
 
 
