@@ -162,6 +162,46 @@ def test_calls_are_learned_and_what_tools_answer_is_not(tmp_path, template, as_t
     assert sample.prompt.ids == seen_before_writing(tokenizer, chat[:1], tools=[TOOL])
 
 
+def test_a_template_without_tools_is_refused_for_calls(tmp_path):
+    chat = [CHAT[1], {"role": "assistant", "tool_calls": [CALL]}]
+    with pytest.raises(UserError, match=r"rows.jsonl:1: the chat template does not write the call of 'add'"):
+        samples_of(merging_tokenizer(kinds.PLAIN), [{"messages": chat, "tools": [TOOL]}], tmp_path)
+
+
+def test_templates_that_spell_no_words_as_none(tmp_path):
+    """They are given an empty text; those that ask whether there are words get null."""
+    template = kinds.TOOLS.replace("{%- if m.content -%}{{ m.content }}{%- endif -%}", "{{ m.content }}")
+    asking = kinds.TOOLS.replace(
+        "{%- if m.content -%}{{ m.content }}", "{%- if m.content is not none -%}said: {{ m.content }}"
+    )
+    chat = [CHAT[1], {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    for each in (template, asking):
+        tokenizer = merging_tokenizer(each)
+        (sample,) = samples_of(tokenizer, [{"messages": chat}], tmp_path)
+        assert learned(sample, tokenizer) == ['<call>{"name": "add", "arguments": {"a": 2, "b": 3}}</call><|stop|>']
+
+
+def test_a_turn_ends_with_the_first_token_that_ends_it(tmp_path):
+    closing = kinds.PLAIN + "{%- if not add_generation_prompt -%}{{ '<|eos|>' }}{%- endif -%}"
+    tokenizer = merging_tokenizer(closing)
+    first, second = samples_of(tokenizer, [{"messages": CHAT}], tmp_path)
+    assert learned(first, tokenizer) == ["It is five.<|stop|>"]
+    assert learned(second, tokenizer) == ["Six.\n\nGood day.<|stop|>"]
+
+
+def test_a_turn_may_end_where_the_next_begins(tmp_path):
+    """Then the last one has no end, which is counted."""
+    unclosed = (
+        "{%- for m in messages -%}{{ '<|stop|>' if m.role == 'user' else '<|start|>' }}{{ m.content }}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{ '<|start|>' }}{%- endif -%}"
+    )
+    tokenizer = merging_tokenizer(unclosed)
+    dataset = dataset_of(tokenizer, [{"messages": CHAT[1:]}], tmp_path)
+    assert learned(dataset.take([0])[0][0], tokenizer) == ["It is five.<|stop|>", "Six.\n\nGood day."]
+    assert dataset.endless == 1
+    assert dataset_of(merging_tokenizer(kinds.PLAIN), [{"messages": CHAT}], tmp_path).endless == 0
+
+
 def test_prompt_and_response_columns_are_what_training_with_rewards_sees(tmp_path):
     row = {"question": "What is two plus three?", "solution": "It is five.", "answer": "5"}
     for template, end in ((kinds.PLAIN, "<|stop|>"), (kinds.HEADED, "<|stop|>"), (None, "<|eos|>")):

@@ -119,6 +119,17 @@ def template_text(value: str | None, resolve: Resolve) -> str | None:
         raise UserError(f"data.override_chat_template: {path} cannot be read ({error}).") from error
 
 
+def _joined(spans: list[Span]) -> tuple[Span, ...]:
+    """Spans that are not empty, with those that touch as one: a template may mark a turn in several pieces."""
+    found: list[Span] = []
+    for begin, end in spans:
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], end)
+        elif begin < end:
+            found.append((begin, end))
+    return tuple(found)
+
+
 class ChatTemplate:
     """How this tokenizer's model wants a chat written; `override` replaces the template it came with."""
 
@@ -175,7 +186,7 @@ class ChatTemplate:
                 return_assistant_tokens_mask=True,
                 **self._tokenizer.special_tokens_map,
             )
-        return texts[0], tuple((begin, end) for begin, end in spans[0] if begin < end)
+        return texts[0], _joined(spans[0])
 
     @contextmanager
     def _naming(self, uid: str) -> Iterator[None]:

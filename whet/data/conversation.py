@@ -42,6 +42,20 @@ def tools_of(row: Columns, name: str, uid: str) -> list[dict[str, Any]] | None:
     return [_filled(tool) for tool in value]
 
 
+def called(messages: list[Message]) -> list[str]:
+    """The names of the tools that the assistant calls."""
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    return [str((call.get("function") or call).get("name", "")) for call in calls]
+
+
+def without_words(messages: list[Message]) -> list[Message]:
+    """The same chat with null for the content of turns that only call: templates ask for it, or cannot read it."""
+    return [
+        message | {"content": None} if "tool_calls" in message and not message["content"] else message
+        for message in messages
+    ]
+
+
 def with_arguments_as_text(messages: list[Message]) -> list[Message]:
     """The same chat with the arguments of calls as texts of JSON, which some templates want them to be."""
 
@@ -62,10 +76,7 @@ def with_arguments_as_text(messages: list[Message]) -> list[Message]:
 def _turn(turn: Any, where: str, inline: Sources | None) -> Message:
     if isinstance(turn, dict) and turn.get("tool_calls"):
         message = read_message({"content": None, **turn}, where, inline)
-        message["tool_calls"] = _calls(turn["tool_calls"], where)
-        if turn.get("content") is None:  # templates ask whether there are words beside the calls
-            message["content"] = None
-        return message
+        return message | {"tool_calls": _calls(turn["tool_calls"], where)}
     message = read_message(turn, where, inline)
     spoken = any(map(message.get, ("reasoning_content", "thinking")))
     if message["role"] == "assistant" and not message["content"].strip() and not spoken:

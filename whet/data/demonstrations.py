@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.data.chat import PLACE, Message
 from whet.data.columns import MISSING, column_names, lookup, missing_column
-from whet.data.conversation import as_conversation, tools_of, with_arguments_as_text
+from whet.data.conversation import as_conversation, tools_of
 from whet.data.dataset import DECODERS, ENCODE_BATCH
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from whet.config.sft import SftConfig
     from whet.model.processor import Processor
 
+LAST = 3  # tokens among which the end of a turn is: marks may take in a line break behind it
 LIMIT = "data.max_prompt_length + data.max_response_length"
 
 
@@ -94,6 +94,7 @@ class DemonstrationDataset:
         self.bad_rows: list[str] = []  # why each row with bad media was left out
         self.lengths: list[int] = []  # tokens of the longest demonstration of each row
         self.learned = 0  # tokens of the assistant's
+        self.endless = 0  # demonstrations that do not end with a token that ends a response
         self._keep(self._measured())
 
     def __len__(self) -> int:
@@ -128,6 +129,7 @@ class DemonstrationDataset:
             bad: dict[str, BadRow] = {}
             drafts = iter(self._drafts(rows, bad))
             found = [[] if uid in bad else next(drafts) for _, uid in rows]
+            self.endless += sum(self._is_endless(draft) for each in found for draft in each)
             with ThreadPoolExecutor(self._config.filter_overlong_prompts_workers) as pool:
                 for (_, uid), measured in zip(rows, pool.map(self._measure, found)):
                     error = bad.get(uid) or (measured if isinstance(measured, BadRow) else None)
@@ -222,14 +224,7 @@ class DemonstrationDataset:
         sources = self._reader.sources(row, inline, uid)
         if self._reader.media is not None:
             _check_places(messages, uid, last_only)
-        try:
-            return sources, marked_chat(chat, messages, tools, uid, last_only)
-        except UserError as error:
-            if not any("tool_calls" in message for message in messages):
-                raise
-            with suppress(UserError):
-                return sources, marked_chat(chat, with_arguments_as_text(messages), tools, uid, last_only)
-            raise error
+        return sources, marked_chat(chat, messages, tools, uid, last_only)
 
     def _response(self, row: Columns, uid: str) -> str:
         name = self._sft.response_key
@@ -242,6 +237,10 @@ class DemonstrationDataset:
         if not text.strip():
             raise UserError(f"{uid}: the response (column {name!r}) is empty. Fill it in or remove the row.")
         return text
+
+    def _is_endless(self, draft: _Draft) -> bool:
+        last = draft.tokens.ids[: draft.end][-LAST:]
+        return not any(token in self._ends for token in last)
 
     def _has_media(self, draft: _Draft) -> bool:
         return self._reader.has_media(draft.prompt, draft.sources)

@@ -14,6 +14,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from whet.data.chat import ChatTemplate, Message, Span
+from whet.data.conversation import called, with_arguments_as_text, without_words
 from whet.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,41 @@ class Tokens:
 def marked_chat(
     chat: ChatTemplate, messages: list[Message], tools: list[Any] | None, uid: str, last_only: bool
 ) -> list[Marked]:
-    """The chat with the assistant's turns marked: one text, or several where the template rewrites what came before."""
+    """The chat with the assistant's turns marked: one text, or several where the template rewrites what came before.
+
+    Calls of tools are put in the form that the template can read, without `None` for words that are not there.
+    """
+    if not any("tool_calls" in message for message in messages):
+        return _marked(chat, messages, tools, uid, last_only)
+    silent = without_words(messages)
+    found: dict[str, list[Marked]] = {}
+    errors: list[UserError] = []
+    for name, form in {
+        "null": silent,
+        "null, texts": with_arguments_as_text(silent),
+        "words": messages,
+        "words, texts": with_arguments_as_text(messages),
+    }.items():
+        try:
+            found.setdefault(name.partition(",")[0], _marked(chat, form, tools, uid, last_only))
+        except UserError as error:
+            errors.append(error)
+    if not found:
+        raise errors[2]  # of the chat as it stands
+    chosen = min(found.values(), key=lambda texts: sum(each.text.count("None") for each in texts))
+    learned = "".join(each.text[begin:end] for each in chosen for begin, end in each.spans)
+    for name in called(messages[-1:] if last_only else messages):
+        if name not in learned:
+            raise UserError(
+                f"{uid}: the chat template does not write the call of {name!r}: it knows no tools. Give one that does "
+                "with data.override_chat_template, or write calls into the content of turns."
+            )
+    return chosen
+
+
+def _marked(
+    chat: ChatTemplate, messages: list[Message], tools: list[Any] | None, uid: str, last_only: bool
+) -> list[Marked]:
     if chat.marks(tools):
         text, spans = chat.write_marked(messages, uid, tools)
         if not spans:
@@ -76,22 +111,28 @@ def encode(
 ) -> list[Tokens]:
     """Token ids of texts, cut where the model begins and ends to write: there no token reaches over.
 
-    Where spans are loose, what is blank behind a token that `ends` a turn is not the assistant's.
+    Where spans are loose, a turn ends with the first token that `ends` it.
     """
     pieces = [each.pieces() for each in texts]
     first = _ids(tokenizer, [cut[0][0] for cut in pieces], special)
     later = iter(_ids(tokenizer, [text for cut in pieces for text, _ in cut[1:]], special=False))
-    whole = _ids(tokenizer, [each.text for each in texts], special)
+    whole = None if _can_cut(tokenizer) else _ids(tokenizer, [each.text for each in texts], special)
     found = []
-    for text, cut, begin, together in zip(texts, pieces, first, whole):
+    for i, (text, cut, begin) in enumerate(zip(texts, pieces, first)):
         ids = [begin, *(next(later) for _ in cut[1:])]
         joined = list(chain.from_iterable(ids))
-        if joined == together or _spell(tokenizer, joined) == _spell(tokenizer, together):
+        if whole is None or joined == whole[i] or _spell(tokenizer, joined) == _spell(tokenizer, whole[i]):
             tokens = Tokens(joined, [wrote for each, (_, wrote) in zip(ids, cut) for _ in each])
-        else:  # a tokenizer that begins every text with a space, which must not come between
-            tokens = _by_offsets(tokenizer, text, together, special)
+        else:
+            tokens = _by_offsets(tokenizer, text, whole[i], special)
         found.append(_without_tail(tokenizer, tokens, ends) if text.is_loose else tokens)
     return found
+
+
+def _can_cut(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether pieces spell what the whole does; some tokenizers begin every text with a space of their own."""
+    a, b = _ids(tokenizer, ["a", "b"], special=False)
+    return _spell(tokenizer, a + b) == "ab"
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase, texts: list[str], special: bool) -> list[list[int]]:
@@ -122,13 +163,19 @@ def _by_offsets(tokenizer: PreTrainedTokenizerBase, marked: Marked, ids: list[in
 
 
 def _without_tail(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, ends: Set[int]) -> Tokens:
-    """Take what is blank behind the end of a turn out of the mask."""
+    """End each turn with the first token that ends it: what is blank behind that, or ends it again, is not written.
+
+    Where the next turn's first token is what ends this one, it is learned.
+    """
     ids, mask = tokens.ids, list(tokens.mask)
     last = [i for i, wrote in enumerate(mask) if wrote and (i + 1 == len(mask) or not mask[i + 1])]
     for i in last:
-        at = i
-        while at > 0 and mask[at] and ids[at] not in ends and not _spell(tokenizer, [ids[at]]).strip():
+        at, end = i, None
+        while at >= 0 and mask[at] and (ids[at] in ends or not _spell(tokenizer, [ids[at]]).strip()):
+            end = at if ids[at] in ends else end
             at -= 1
-        if ids[at] in ends and mask[at]:
-            mask[at + 1 : i + 1] = [0] * (i - at)
+        if end is not None:
+            mask[end + 1 : i + 1] = [0] * (i - end)
+        elif i + 1 < len(ids) and ids[i + 1] in ends:
+            mask[i + 1] = 1
     return Tokens(ids, mask)

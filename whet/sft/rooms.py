@@ -150,6 +150,11 @@ def open_demonstrations(
         files, config.data, config.sft, tokenizer, ends, f"data.{key}", parts.resolver(config), processor
     )
     console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
+    if dataset.endless and key == "train_files":
+        console.warn(
+            f"{dataset.endless} demonstrations do not end with a token that ends a response, so that the model does "
+            "not learn to stop there: the chat template, or its {% generation %} marks, leave it out"
+        )
     return dataset
 
 
