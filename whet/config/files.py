@@ -68,11 +68,13 @@ def _data_files(config: Config) -> Iterator[str]:
 
 
 def _templates(config: Config) -> Iterator[str]:
-    prompt, chat = config.data.format_prompt, config.data.override_chat_template
-    if prompt is not None and is_template_text(prompt):
-        yield "data.format_prompt holds a template's text; write it to a file and name the file"
-    elif prompt is not None and not os.path.isfile(resolve_path(config, prompt)):
-        yield _missing(config, "data.format_prompt", prompt, "file")
+    chat = config.data.override_chat_template
+    files = {"data.format_prompt": config.data.format_prompt, "sft.format_response": config.sft.format_response}
+    for key, file in files.items():
+        if file is not None and is_template_text(file):
+            yield f"{key} holds a template's text; write it to a file and name the file"
+        elif file is not None and not os.path.isfile(resolve_path(config, file)):
+            yield _missing(config, key, file, "file")
     if chat is not None and not is_template_text(chat) and not os.path.isfile(resolve_path(config, chat)):
         yield _missing(config, "data.override_chat_template", chat, "file")
 

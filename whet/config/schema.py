@@ -1,4 +1,4 @@
-"""The config tree: `data`, `algorithm`, `worker`, `trainer`.
+"""The config tree: `data`, `algorithm`, `worker`, `trainer`, and a section for each job besides training.
 
 The names and meanings are EasyR1's; what is ours besides is marked by nothing but its help. Plain dataclasses all the
 way down: `config.worker.actor.optim.lr` is a float.
@@ -17,9 +17,12 @@ from omegaconf import OmegaConf
 from whet.config.actor import ActorConfig, CriticConfig, RefConfig
 from whet.config.algorithm import AlgorithmConfig
 from whet.config.data import DataConfig
+from whet.config.evals import EvalConfig, GenerateConfig
 from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.reward import RewardConfig
 from whet.config.rollout import RolloutConfig
+from whet.config.serve import ServeConfig
+from whet.config.sft import SftConfig
 from whet.config.trainer import TrainerConfig
 
 
@@ -44,6 +47,16 @@ class Config:
     worker: WorkerConfig = field(default_factory=WorkerConfig, metadata=section("the parts that do the work of a step"))
     trainer: TrainerConfig = field(
         default_factory=TrainerConfig, metadata=section("how long, what to log, when to validate and save")
+    )
+    sft: SftConfig = field(default_factory=SftConfig, metadata=section("whet sft: what it learns from in a row"))
+    generate: GenerateConfig = field(
+        default_factory=GenerateConfig, metadata=section("whet generate: samples to a file")
+    )
+    eval: EvalConfig = field(
+        default_factory=EvalConfig, metadata=section("whet eval: scores on data sets, and a report")
+    )
+    serve: ServeConfig = field(
+        default_factory=ServeConfig, metadata=section("whet serve: its address, its token and its limits")
     )
     source: Path | None = field(default=None, compare=False)  # the file it was read from
     folders: tuple[Path, ...] = field(

@@ -29,6 +29,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int = 0
+    stop_ids: tuple[int, ...] = ()  # tokens that end a response besides the model's own; for the native engine
     top_logprobs: int = 0  # likeliest tokens to report at every place; not every engine can
 
     def __post_init__(self) -> None:

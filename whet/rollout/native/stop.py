@@ -19,7 +19,9 @@ class StopCheck:
         """How many of the drawn tokens belong to the sequence, and why it ends with them; None when it goes on."""
         params = sequence.request.params
         room = params.max_tokens - len(sequence.ids)
-        ends = () if params.ignore_eos else self._end_ids
+        ends = frozenset(params.stop_ids) if params.stop_ids or params.ignore_eos else self._end_ids
+        if params.stop_ids and not params.ignore_eos:
+            ends |= self._end_ids
         if not params.stop and not any(token in ends for token in tokens):
             return (room, "length") if len(tokens) >= room else (len(tokens), None)
         # A token holds at least one byte, so the tail that can hold a stop string is as many tokens as it has bytes;

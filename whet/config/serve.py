@@ -1,0 +1,31 @@
+"""`serve.*`: who may reach `whet serve`, and how much it takes on at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whet.config.keys import key
+
+
+@dataclass
+class ServeConfig:
+    """The address of the server, its token and its limits."""
+
+    host: str = key("127.0.0.1", "address to listen on; any that is not this machine's own needs serve.allow_remote")
+    port: int = key(8000, "port to listen on; 0 = any that is free", least=0, most=65535)
+    allow_remote: bool = key(
+        False, "let other machines connect; needs a token in serve.token_file or $WHET_SERVE_TOKEN"
+    )
+    token_file: str | None = key(None, "file that holds the bearer token; null = $WHET_SERVE_TOKEN, or a random one")
+    model_name: str | None = key(None, "what the model is called in the API; null = the last part of its path")
+    version: int = key(0, "version of the weights that are served first", least=0)
+    weights_folder: str | None = key(None, "POST /v1/weights takes folders inside this one only; null = any")
+    max_concurrent: int | None = key(
+        None, "requests decoded at once; null = worker.rollout.max_num_seqs, as far as memory goes", least=1
+    )
+    max_queued: int = key(256, "requests that may wait; one more is answered with 429", least=0)
+    max_samples: int = key(128, "most samples of one prompt (n)", least=1)
+    max_body_mb: float = key(8.0, "largest body of a request in MB; a larger one is answered with 413", above=0)
+    request_timeout: float = key(600.0, "longest time for one request in seconds, waiting included", above=0)
+    body_timeout: float = key(30.0, "longest time for a request's body to arrive, in seconds", above=0)
+    shutdown_timeout: float = key(30.0, "seconds that requests have to finish once the server was told to end", least=0)

@@ -1,0 +1,1 @@
+"""`whet serve`: a model behind OpenAI's API, on whet's engines."""

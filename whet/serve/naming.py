@@ -1,0 +1,27 @@
+"""Which folder a name given to the server means, and what clients call it. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KEY = "worker.actor.model.model_path"
+
+
+def model_folder(path: Path) -> Path | None:
+    """The Hugging Face folder that a path is, or that a checkpoint (global_step_N) holds."""
+    for folder in (path, path / "actor" / "huggingface"):
+        if (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def model_argument(argument: str) -> str:
+    """`whet serve MODEL ...`: the model as the key that it stands for."""
+    path = Path(argument).expanduser()
+    return f"{KEY}={model_folder(path) or argument}"
+
+
+def served_name(given: str) -> str:
+    """The last part of a path that says something: a checkpoint's is global_step_N."""
+    path = Path(given)
+    return path.parents[1].name if path.parts[-2:] == ("actor", "huggingface") and len(path.parts) > 2 else path.name

@@ -1,0 +1,89 @@
+"""The model that is served, and everything that answers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from whet import __version__
+from whet.config import Config
+from whet.rollout.engine import Engine, Piece, SamplingParams
+from whet.rollout.native import NativeEngine
+from whet.serve.errors import ApiError
+from whet.serve.gate import Gate
+from whet.serve.metrics import Metrics
+from whet.serve.prompts import PromptMaker
+from whet.serve.text import Vocabulary
+from whet.types import Prompt, Sample
+
+_READERS = 2  # threads that make prompts of requests
+
+
+@dataclass
+class Service:
+    """Made once, before the first request."""
+
+    config: Config
+    name: str
+    path: Path | str
+    model: PreTrainedModel
+    engine: Engine
+    maker: PromptMaker
+    vocabulary: Vocabulary
+    gate: Gate
+    metrics: Metrics
+    token: str
+    slots: int  # samples that the engine decodes at once
+    sees: bool  # whether requests may hold images
+    started: int = 0  # when, as the API has it
+    readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_READERS, "whet-prompts"))
+    updating: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def version(self) -> int:
+        """Of the weights that write answers now."""
+        return self.engine.version
+
+    @property
+    def fingerprint(self) -> str:
+        """What wrote an answer, in one word."""
+        return f"whet-{__version__}-v{self.version}"
+
+    async def pieces(self, prompts: list[Prompt], params: SamplingParams) -> AsyncIterator[Piece]:
+        """The responses as they come. Many prompts come in turns, so that nobody else waits for all of them."""
+        if not isinstance(self.engine, NativeEngine):
+            refuse_what_only_native_does(params)
+        per_turn = max(1, self.slots // params.n)
+        for first in range(0, len(prompts), per_turn):
+            some = prompts[first : first + per_turn]
+            ids = [(first + place) * params.n for place in range(len(some))]
+            if isinstance(self.engine, NativeEngine):
+                async for piece in self.engine.stream(some, params, ids):
+                    yield replace(piece, prompt=piece.prompt + first)
+            else:
+                asked = [self.engine.sample(prompt, params, id_) for prompt, id_ in zip(some, ids)]
+                for place, samples in enumerate(await asyncio.gather(*asked), first):
+                    for sample in samples:
+                        yield _whole(sample, place)
+
+    def close(self) -> None:
+        """End what was started."""
+        self.readers.shutdown(wait=False, cancel_futures=True)
+        self.engine.close()
+
+
+def refuse_what_only_native_does(params: SamplingParams) -> None:
+    """400 for parameters that vLLM is not given."""
+    if params.top_logprobs:
+        raise ApiError(400, "top_logprobs: worker.rollout.name=vllm reports the tokens it wrote; ask for 0")
+    if params.stop_ids:
+        raise ApiError(400, "stop_token_ids: worker.rollout.name=vllm ends at the model's own end tokens; use stop")
+
+
+def _whole(sample: Sample, place: int) -> Piece:
+    return Piece(place, sample.index, sample.ids, sample.log_probs, [], sample.finish)
