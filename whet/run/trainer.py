@@ -94,7 +94,8 @@ class Trainer:
                 chosen, version = experience.samples, rooms.engine.version
                 metrics |= rooms.learner.update(chosen, loss, state.step, rooms.mini_batch, advance, version)
             warn_of_skips(metrics, state.step, rooms.console.warn)
-            rooms.publish(rooms.engine.version + 1)
+            with clock.stage("weights"):
+                rooms.publish(rooms.engine.version + 1)
         metrics |= experience.metrics() | rooms.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
