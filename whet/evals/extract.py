@@ -12,6 +12,7 @@ THINKING = re.compile(r"\A.*</think>", re.DOTALL)
 NUMBER = re.compile(r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 MARKED = re.compile(r"####\s*([^\n]+)")
 STATED = re.compile(r"(?:final answer|answer|option|choice)(?:\s+is)?\s*[:=]?\s*", re.IGNORECASE)
+SAID = re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE)
 LETTER = re.compile(r"\(?\b([A-Z])\b\)?")
 ALONE = re.compile(r"\s*[*_(\[]*([A-Za-z])[*_)\]]*\s*(?:[.:,)\n]|$)")
 YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
@@ -43,6 +44,12 @@ def marked(text: str) -> str | None:
     """What follows the last `####` on its line."""
     found = MARKED.findall(text)
     return found[-1].strip() if found else None
+
+
+def stated(text: str) -> str | None:
+    """What follows the last "answer:" or "the answer is" on its line."""
+    found = SAID.findall(_outside_thoughts(text))
+    return found[-1].strip().strip("*").strip() or None if found else None
 
 
 def number(text: str) -> str | None:
@@ -81,6 +88,7 @@ EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "boxed": boxed,
     "answer": answer,
     "marked": marked,
+    "stated": stated,
     "letter": letter,
     "yes_no": yes_no,
     "number": number,

@@ -180,7 +180,7 @@ def _validation(config: Config) -> DataSet:
         data.format_prompt,
         reward_function=reward.reward_function,
         reward_function_kwargs=reward.reward_function_kwargs,
-        extract=("boxed", "answer", "marked", "text"),
+        extract=("boxed", "answer", "marked", "stated", "text"),
     )
 
 
