@@ -25,6 +25,7 @@ from whet.serve.opening import open_service
 from whet.serve.service import Service
 
 _SPARE_CONNECTIONS = 64  # besides those that may be answered or wait: to be told 429, or how the server is
+_BACKLOG = 2048
 _LAST_WORDS = 5  # seconds for cut requests to say so
 
 
@@ -39,6 +40,7 @@ def serve(config: Config, say: Callable[[str], None]) -> None:
     try:
         service = open_service(config, token or secrets.token_urlsafe(32), say)
         try:
+            listening.listen(_BACKLOG)  # whoever reads that it serves may connect at once
             _announce(service, listening, None if token else service.token, say)
             _run(service, listening, say)
         finally:
