@@ -5,7 +5,9 @@ They are strict where the real ones are: unknown fields, a wrong key or a reques
 
 from __future__ import annotations
 
+import base64
 import copy
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -14,12 +16,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whet.model.load import load_model
+from whet.model.processor import Processor
 from whet.rollout.engine import SamplingParams
 from whet.rollout.native import NativeEngine
-from whet.types import Prompt, Sample
+from whet.types import Media, Prompt, Sample
 
 Answer = tuple[int, Any]
 # sglang/srt/sampling/sampling_params.py: what a caller may set
@@ -73,13 +78,13 @@ class StandIn:
     def answer(self, method: str, path: str, body: dict[str, Any]) -> Answer:
         raise NotImplementedError
 
-    def respond(self, ids: list[int], params: SamplingParams, ends: list[int]) -> Sample:
+    def respond(self, ids: list[int], params: SamplingParams, ends: list[int], media: Media | None = None) -> Sample:
         """A response of the model, one at a time."""
         with self._counted():
             self.go_on.wait(20)
             with self._using:
                 engine = NativeEngine(self.model, self.tokenizer, frozenset(ends))
-                return engine.generate([Prompt("", ids, "")], params)[0]
+                return engine.generate([Prompt("", ids, "", media=media)], params)[0]
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -124,9 +129,16 @@ class StandIn:
 class SGLangStandIn(StandIn):
     """`python -m sglang.launch_server` as far as whet uses it."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, token: str | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        token: str | None = None,
+        processor: Processor | None = None,
+    ) -> None:
+        """`processor` is that of a model that sees."""
         super().__init__(model, tokenizer, token)
-        self.weight_version, self.asleep = "default", False
+        self.weight_version, self.asleep, self.processor = "default", False, processor
         self.first = copy.deepcopy(model.state_dict())
 
     def restart(self) -> None:
@@ -158,10 +170,11 @@ class SGLangStandIn(StandIn):
             return 400, {"error": {"message": f"Unexpected keyword argument {unknown}"}}
         if self.asleep:
             return 500, {"error": {"message": "no memory for the cache"}}
-        if max(body["input_ids"]) >= self.model.config.vocab_size:
+        if max(body["input_ids"]) >= self.model.config.get_text_config().vocab_size:
             return 400, {"error": {"message": "The input_ids contain values greater than the vocab size"}}
+        ids, media = self._read(body)
         sample = self.respond(
-            body["input_ids"],
+            ids,
             SamplingParams(
                 temperature=given["temperature"],
                 top_p=given["top_p"],
@@ -173,12 +186,13 @@ class SGLangStandIn(StandIn):
                 seed=given["sampling_seed"],
             ),
             given["stop_token_ids"],
+            media,
         )
         length = {"type": "length", "length": len(sample.ids)}
         meta = {
             "id": body["rid"],
             "finish_reason": length if sample.finish == "length" else {"type": "stop", "matched": sample.ids[-1]},
-            "prompt_tokens": len(body["input_ids"]),
+            "prompt_tokens": len(ids),
             "weight_version": self.weight_version,
             "completion_tokens": len(sample.ids),
             "cached_tokens": 0,
@@ -187,12 +201,25 @@ class SGLangStandIn(StandIn):
             meta["output_token_logprobs"] = [[p, t, None] for p, t in zip(sample.log_probs, sample.ids)]
         return 200, {"text": self.tokenizer.decode(sample.ids), "output_ids": sample.ids, "meta_info": meta}
 
+    def _read(self, body: dict[str, Any]) -> tuple[list[int], Media | None]:
+        """A prompt with images is read as text again, and the processor expands it (multimodal/processors/)."""
+        if not body.get("image_data"):
+            return body["input_ids"], None
+        assert self.processor is not None
+        images = [Image.open(io.BytesIO(base64.b64decode(each))) for each in body["image_data"]]
+        images = [image.resize(self.processor.target_size(image.size)) for image in images]
+        text = self.tokenizer.decode(body["input_ids"])
+        ids, inputs = self.processor.read(text, images, [], [], special=False)
+        return ids, Media(images=images, inputs=inputs)
+
     def _update(self, body: dict[str, Any]) -> Answer:
         folder = Path(body["model_path"])
         try:
             json.loads((folder / "config.json").read_text())
             places = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
             tensors = {name: t for file in set(places.values()) for name, t in load_file(folder / file).items()}
+            if self.processor is not None:  # names in the folder of a model that sees are not those of its modules
+                tensors = load_model(str(folder)).state_dict()
             with self._using:
                 missing, unknown = self.model.load_state_dict(tensors, strict=False)
             if unknown or set(missing) - set(self.model.all_tied_weights_keys):

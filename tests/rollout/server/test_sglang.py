@@ -177,7 +177,7 @@ def test_one_bad_request_of_sample_is_one_sentence(engine) -> None:
 def test_prompts_that_cannot_be_sent_are_refused_here(engine, server) -> None:
     with pytest.raises(UserError, match="row 7: a prompt is one or more token ids"):
         engine.generate([Prompt("row 7", [], "")], SamplingParams())
-    with pytest.raises(UserError, match="row 8: images"):
+    with pytest.raises(UserError, match="row 8: 0 places for images"):
         engine.generate([Prompt("row 8", [5], "", media=Media(images=["a"]))], SamplingParams())
     assert "/generate" not in server.paths()
 

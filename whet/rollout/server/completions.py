@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams, Weights
 from whet.rollout.server.client import KEY, Client
-from whet.rollout.server.engine import ServerEngine, Written
+from whet.rollout.server.engine import NEVER, ServerEngine, Written
 from whet.types import FinishReason, Prompt
 
 # How a server is asked for the ids it wrote: TensorRT-LLM gives them instead of text, vLLM and its kin beside it.
@@ -58,7 +58,7 @@ class CompletionsEngine(ServerEngine):
 
     async def write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
         """One response by /v1/completions; a closed connection ends it."""
-        body = {"model": self._model, "prompt": prompt.ids, **completion_params(params, self.end_ids, seed)}
+        body = {"model": self._model, "prompt": prompt.ids, **completion_params(params, self.end_ids, seed, self.never)}
         answer = await self.client.post("/v1/completions", body | self._token_ids)
         (choice,) = answer["choices"]
         if choice.get("token_ids") is None or not choice.get("logprobs"):
@@ -80,7 +80,9 @@ async def served_model(client: Client) -> str:
     return answer["data"][0]["id"]
 
 
-def completion_params(params: SamplingParams, end_ids: frozenset[int], seed: int) -> dict[str, Any]:
+def completion_params(
+    params: SamplingParams, end_ids: frozenset[int], seed: int, never: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """The parameters as these servers name them."""
     greedy = params.temperature == 0
     return {
@@ -97,4 +99,4 @@ def completion_params(params: SamplingParams, end_ids: frozenset[int], seed: int
         "seed": seed,
         "logprobs": 1,
         "n": 1,
-    }
+    } | ({"logit_bias": {str(token): NEVER for token in never}} if never else {})

@@ -21,6 +21,7 @@ from whet.rollout.server.client import KEY, Client
 from whet.rollout.uniforms import stream_keys
 from whet.types import FinishReason, Prompt, Sample
 
+NEVER = -100.0  # the least that servers add to a logit
 _SEED_BITS = 31  # the widest seed that every server takes
 
 
@@ -41,6 +42,8 @@ class ServerEngine:
     """
 
     name = "server"
+    sees = False  # whether images reach the server
+    never: tuple[int, ...] = ()  # tokens that must not be sampled: those that stand for images
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class ServerEngine:
         """n samples for each prompt, in the order of the prompts."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
         for prompt in prompts:
-            _check(prompt)
+            self.check(prompt)
         self.run(self.ready())
         rows = [(p, i, first) for p, first in zip(prompts, ids, strict=True) for i in range(params.n)]
         futures = [self._background.submit(self._sample(p, params, first, i)) for p, i, first in rows]
@@ -75,7 +78,7 @@ class ServerEngine:
 
     async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
         """n samples of one prompt; joins whatever the server decodes, leaves when cancelled."""
-        _check(prompt)
+        self.check(prompt)
 
         async def all_samples() -> list[Sample]:
             await self.ready()
@@ -88,6 +91,17 @@ class ServerEngine:
         except* UserError as errors:
             failure = errors.exceptions[0]
         raise failure
+
+    def check(self, prompt: Prompt) -> None:
+        """UserError for a prompt that cannot be sent."""
+        if not prompt.ids:
+            raise UserError(f"{prompt.uid}: a prompt is one or more token ids")
+        media = prompt.media
+        if not self.sees and media is not None and (media.images or media.videos or media.inputs):
+            raise UserError(
+                f"{prompt.uid}: images and videos do not reach a {self.name} server; worker.rollout.name=native, hf "
+                "and sglang take them, and so does vllm with worker.rollout.mode=process or inline"
+            )
 
     def load(self, weights: Weights, version: int) -> None:
         """Sample with these weights from now on, and call them `version`."""
@@ -150,10 +164,3 @@ class ServerEngine:
             for future in futures:
                 future.cancel()
             raise
-
-
-def _check(prompt: Prompt) -> None:
-    if not prompt.ids:
-        raise UserError(f"{prompt.uid}: a prompt is one or more token ids")
-    if prompt.media is not None and (prompt.media.images or prompt.media.videos):
-        raise UserError(f"{prompt.uid}: images and videos do not reach engines behind worker.rollout.server_address")

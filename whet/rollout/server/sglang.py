@@ -17,9 +17,11 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
+from whet.model.vision import placeholder_ids
 from whet.rollout.engine import SamplingParams, Weights
 from whet.rollout.server.client import KEY, Client, HttpError
-from whet.rollout.server.engine import ServerEngine, Written
+from whet.rollout.server.engine import NEVER, ServerEngine, Written
+from whet.rollout.server.pictures import Pictures
 from whet.rollout.server.weight_files import WeightFiles
 from whet.types import FinishReason, Prompt
 
@@ -31,6 +33,7 @@ class SGLangEngine(ServerEngine):
     """A server that was started with `python -m sglang.launch_server`."""
 
     name = "sglang"
+    sees = True
 
     def __init__(
         self,
@@ -46,6 +49,8 @@ class SGLangEngine(ServerEngine):
         """`folder` is where whet leaves weights and the server reads them; `sleeps` frees the cache in `release`."""
         super().__init__(client, tokenizer, end_ids, max_num_seqs)
         self._files = WeightFiles(folder, config, dtype)
+        self._pictures = Pictures(config, tokenizer, kept=max_num_seqs)
+        self.never = tuple(placeholder_ids(config))
         self._run = uuid.uuid4().hex[:12]
         self._sleeps, self._asleep = sleeps, False
         self._loaded: str | None = None  # the server's name for the weights it should have
@@ -82,15 +87,22 @@ class SGLangEngine(ServerEngine):
         await self._wake()
         self._compare(await served_version(self.client), self._loaded)
 
+    def check(self, prompt: Prompt) -> None:
+        """As for any server; images must be ones that it reads as the learner does."""
+        super().check(prompt)
+        self._pictures.check(prompt)
+
     async def write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
         """One response by /generate."""
         loaded, request_id = self._loaded, uuid.uuid4().hex
-        body = {
+        body: dict[str, Any] = {
             "rid": request_id,
-            "input_ids": prompt.ids,
-            "sampling_params": sampling_params(params, self.end_ids, seed),
+            "input_ids": self._pictures.ids(prompt),
+            "sampling_params": sampling_params(params, self.end_ids, seed, self.never),
             "return_logprob": True,
         }
+        if files := self._pictures.files(prompt):
+            body["image_data"] = files
         try:
             answer = await self.client.post("/generate", body)
         except asyncio.CancelledError:
@@ -98,6 +110,12 @@ class SGLangEngine(ServerEngine):
             raise
         meta = answer["meta_info"]
         self._compare(meta.get("weight_version"), loaded)
+        if meta["prompt_tokens"] != len(prompt.ids):
+            raise UserError(
+                f"{prompt.uid}: the server read {meta['prompt_tokens']} tokens where the learner has "
+                f"{len(prompt.ids)}: it gives images another size. Its processor must be the one of "
+                "worker.actor.model.model_path, and data.min_pixels and data.max_pixels within its limits"
+            )
         return self._written(meta)
 
     def _written(self, meta: dict[str, Any]) -> Written:
@@ -160,7 +178,9 @@ async def served_version(client: Client) -> str | None:
     raise UserError(f"{KEY}={client.address}: no SGLang server answers there; worker.rollout.name says sglang")
 
 
-def sampling_params(params: SamplingParams, end_ids: frozenset[int], seed: int) -> dict[str, Any]:
+def sampling_params(
+    params: SamplingParams, end_ids: frozenset[int], seed: int, never: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """The parameters as SGLang names them. Its seeds hold with --enable-deterministic-inference only."""
     return {
         "max_new_tokens": params.max_tokens,
@@ -174,4 +194,4 @@ def sampling_params(params: SamplingParams, end_ids: frozenset[int], seed: int) 
         "skip_special_tokens": False,  # a stop string may spell one
         "no_stop_trim": True,
         "sampling_seed": seed,
-    }
+    } | ({"logit_bias": {str(token): NEVER for token in never}} if never else {})
