@@ -12,6 +12,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from whet.config import Config
 from whet.errors import UserError
+from whet.model.vision import has_vision
 from whet.rollout.engine import Engine
 from whet.rollout.server import TOKEN, Client, check_server
 from whet.rollout.vllm import Settings, open_vllm
@@ -40,7 +41,8 @@ def check_vllm(config: Config, model: PretrainedConfig) -> None:
     if rollout.server_address is not None:
         check_server(rollout.server_address, os.environ.get(TOKEN), rollout.name)
     else:
-        _settings(config, torch.float32, on_cpu=True).check()
+        settings = _settings(config, torch.float32, on_cpu=True)
+        replace(settings, processor_from=model.name_or_path if has_vision(model) else None).check()
 
 
 def open_vllm_engine(
@@ -63,6 +65,7 @@ def open_vllm_engine(
         settings,
         device_memory=0 if settings.on_cpu else torch.cuda.get_device_properties(device).total_memory,
         model_bytes=sum(each.numel() for each in model.parameters()) * (4 if settings.dtype == "float32" else 2),
+        processor_from=model.name_or_path if has_vision(model.config) else None,
         weights_at_hand=not several and not config.worker.actor.offload.offload_params,  # those wait elsewhere
     )
     return open_vllm(settings, model.config, tokenizer, ends, client, log)
@@ -87,4 +90,5 @@ def _settings(config: Config, learner: torch.dtype, on_cpu: bool) -> Settings:
         trust_remote_code=config.worker.actor.model.trust_remote_code,
         on_cpu=on_cpu,
         replicas=rollout.replicas,
+        limit_images=rollout.limit_images,
     )

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig
 
+from whet.assets.tokenizer import make_tokenizer
 from whet.config import check_config, load_config
 from whet.errors import UserError
 from whet.rollout.vllm import Settings
+from whet.rollout.vllm.settings import write_folder
 from whet.run.vllm import check_vllm
 
 NAMED = ("worker.actor.model.model_path=m", "worker.reward.reward_function=r.py:f", "data.train_files=t.jsonl")
@@ -35,6 +37,38 @@ def test_an_interpreter_without_vllm_is_named(bare_python: str) -> None:
 def test_an_interpreter_that_is_none_is_named() -> None:
     with pytest.raises(UserError, match=r"worker.rollout.python=/no/python: it could not be run"):
         Settings(python="/no/python").check()
+
+
+def test_an_interpreter_without_torchvision_is_named_for_a_model_that_sees(bare_python: str) -> None:
+    (packages,) = Path(bare_python).parent.parent.glob("lib/python*/site-packages")
+    (packages / "vllm.py").touch()
+    try:
+        Settings(python=bare_python).check()
+        with pytest.raises(UserError, match=r"images with torchvision, which .* cannot import \(ModuleNotFoundError"):
+            Settings(python=bare_python, processor_from="m").check()
+    finally:
+        (packages / "vllm.py").unlink()
+
+
+def test_a_model_that_sees_is_told_so() -> None:
+    config = LlamaConfig(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32)
+    assert "mm_processor_cache_gb" not in Settings(limit_images=4).arguments(Path("m"), config)
+    chosen = Settings(limit_images=4, processor_from="p", on_cpu=False).arguments(Path("m"), config)
+    assert chosen["limit_mm_per_prompt"] == {"image": 4}
+    assert chosen["mm_processor_cache_gb"] == 0
+    assert not chosen["skip_mm_profiling"]
+
+
+def test_the_processors_files_come_along(tmp_path: Path) -> None:
+    source, folder = tmp_path / "source", tmp_path / "folder"
+    source.mkdir()
+    (source / "preprocessor_config.json").write_text('{"size": 1}')
+    config = LlamaConfig(num_hidden_layers=1)
+    tokenizer = make_tokenizer(["a b"], 300)
+    write_folder(folder, config, tokenizer, str(source))
+    assert (folder / "preprocessor_config.json").read_text() == '{"size": 1}'
+    assert not (folder / "video_preprocessor_config.json").exists()
+    assert not list(folder.glob("*.safetensors"))
 
 
 def test_arguments_fit_together() -> None:

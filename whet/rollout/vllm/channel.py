@@ -17,6 +17,7 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rollout.vllm.child.whet_vllm_wire import receive, send
+from whet.rollout.vllm.media import Shown
 from whet.rollout.vllm.process import end_group, ending, last_words
 from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import CHILD, Settings
@@ -48,11 +49,25 @@ class Channel:
         return len(self._waiting)
 
     def submit(
-        self, prompts: list[list[int]], requests: list[tuple[str, int, int]], params: dict[str, Any], version: int
+        self,
+        prompts: list[list[int]],
+        requests: list[tuple[str, int, int]],
+        params: dict[str, Any],
+        version: int,
+        shown: dict[int, Shown],
     ) -> list[Future[dict[str, Any]]]:
-        """Queue samples: the key, the prompt and the seed of each."""
+        """Queue samples: the key, the prompt and the seed of each; `shown` is what some prompts have besides text.
+
+        Prompts of text go together; one that shows something has a frame of its own, once for all of its samples.
+        """
         futures = [self._expect(key) for key, _, _ in requests]
-        self._send({"do": "add", "prompts": prompts, "requests": requests, "params": params, "version": version})
+        common = {"do": "add", "params": params, "version": version}
+        if text := [request for request in requests if request[1] not in shown]:
+            self._send(common | {"prompts": prompts, "requests": text})
+        for which, media in shown.items():
+            mine = [(key, 0, seed) for key, about, seed in requests if about == which]
+            header, body = media.frame()
+            self._send(common | {"prompts": [prompts[which]], "requests": mine, "shown": header}, body)
         return futures
 
     def abort(self, keys: list[str]) -> None:
@@ -89,10 +104,10 @@ class Channel:
             self._waiting[key] = future
         return future
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], body: memoryview | None = None) -> None:
         try:
             with self._sending:
-                send(self._connection, message)
+                send(self._connection, message, body)
         except OSError:  # the reading thread is about to say why, to everyone
             return
 

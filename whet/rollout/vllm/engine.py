@@ -21,18 +21,21 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
+from whet.model.vision import placeholder_ids
 from whet.rollout.engine import Engine, Progress, SamplingParams, Weights
 from whet.rollout.native.sequence import Request
 from whet.rollout.native.sequence import Sequence as Response
 from whet.rollout.native.stop import StopCheck
 from whet.rollout.server.client import Client
 from whet.rollout.uniforms import stream_keys
+from whet.rollout.vllm.media import MediaWriter
 from whet.rollout.vllm.replicas import Replicas
 from whet.rollout.vllm.server import OwnServerEngine, VLLMServerEngine
 from whet.rollout.vllm.settings import Settings, write_folder
 from whet.types import Prompt, Sample
 
 Reply = dict[str, Any]
+_NEVER = -1e9  # added to a logit, it leaves a probability of zero
 
 
 class VLLMEngine:
@@ -54,12 +57,14 @@ class VLLMEngine:
         self._waking = threading.Lock()
         self._settings, self._end_ids = settings, sorted(end_ids)
         self._vocabulary = config.get_text_config().vocab_size
+        self._media = MediaWriter(config, settings.dtype)
+        self._never = {str(token): _NEVER for token in placeholder_ids(config)}
         self._stop = StopCheck(tokenizer, end_ids)
         self._keys = itertools.count()
         settings.check()
         self._folder = tempfile.TemporaryDirectory(prefix="whet-vllm-")
         try:
-            write_folder(Path(self._folder.name), config, tokenizer)
+            write_folder(Path(self._folder.name), config, tokenizer, settings.processor_from)
             self._vllm = Replicas(settings, settings.arguments(Path(self._folder.name), config), log)
         except BaseException:
             self._folder.cleanup()
@@ -148,6 +153,7 @@ class VLLMEngine:
             raise RuntimeError(f"vLLM holds version {self._loaded} of the weights, not {self.version}: load them first")
         for prompt in prompts:
             self._check(prompt, params)
+        shown = {which: media for which, each in enumerate(prompts) if (media := self._media.write(each)) is not None}
         firsts = torch.tensor(list(ids), dtype=torch.int64).reshape(-1, 1)
         seeds = stream_keys(params.seed, (firsts + torch.arange(params.n)).view(-1)).tolist()
         keys = [str(next(self._keys)) for _ in seeds]
@@ -156,6 +162,7 @@ class VLLMEngine:
             [(key, at // params.n, seed & (2**63 - 1)) for at, (key, seed) in enumerate(zip(keys, seeds))],  # none < 0
             self._options(params),
             self._loaded,
+            shown,
         )
         return [
             _Request(key, prompts[at // params.n], params, at % params.n, future)
@@ -166,8 +173,6 @@ class VLLMEngine:
         if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._vocabulary:
             last = self._vocabulary - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
-        if prompt.media is not None and (prompt.media.images or prompt.media.videos):
-            raise UserError(f"{prompt.uid}: worker.rollout.name=vllm does not take images or videos yet")
         if len(prompt.ids) + params.max_tokens > self._settings.max_model_len:
             raise UserError(
                 f"{prompt.uid}: {len(prompt.ids)} tokens and a response of {params.max_tokens} are more than "
@@ -189,7 +194,7 @@ class VLLMEngine:
             "flat_logprobs": True,
             "detokenize": bool(params.stop),
             "skip_special_tokens": False,
-        }
+        } | ({"logit_bias": self._never} if self._never else {})
 
     def _abort(self, requests: list[_Request]) -> None:
         left = [request.key for request in requests if not request.future.done()]
@@ -230,6 +235,10 @@ def open_vllm(
     """The engine of the mode that the settings name; `client` speaks to a server that is up already."""
     if settings.mode != "server":
         return VLLMEngine(settings, config, tokenizer, end_ids, log)
-    if client is not None:
-        return VLLMServerEngine(client, tokenizer, end_ids, settings.max_num_seqs)
-    return OwnServerEngine(settings, config, tokenizer, end_ids, log)
+    server = (
+        OwnServerEngine(settings, config, tokenizer, end_ids, log)
+        if client is None
+        else VLLMServerEngine(client, tokenizer, end_ids, settings.max_num_seqs)
+    )
+    server.never = tuple(placeholder_ids(config))
+    return server

@@ -12,6 +12,7 @@ import torch
 from whet.errors import UserError
 from whet.rollout.engine import Weights
 from whet.rollout.vllm.channel import Channel, InlineChannel, Offer, ProcessChannel
+from whet.rollout.vllm.media import Shown
 from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import Settings
 
@@ -59,7 +60,12 @@ class Replicas:
         return [channel.process for channel in self._channels if isinstance(channel, ProcessChannel)]
 
     def submit(
-        self, prompts: list[list[int]], requests: list[tuple[str, int, int]], params: dict[str, Any], version: int
+        self,
+        prompts: list[list[int]],
+        requests: list[tuple[str, int, int]],
+        params: dict[str, Any],
+        version: int,
+        shown: dict[int, Shown],
     ) -> list[Future[dict[str, Any]]]:
         """Queue samples: the key, the prompt and the seed of each. Samples of a prompt stay together."""
         if self._asleep:
@@ -73,7 +79,8 @@ class Replicas:
             places = {which: place for place, which in enumerate(mine)}
             share = [(key, places[which], seed) for key, which, seed in requests if which in places]
             if share:
-                queued = channel.submit([prompts[which] for which in mine], share, params, version)
+                seen = {places[which]: media for which, media in shown.items() if which in places}
+                queued = channel.submit([prompts[which] for which in mine], share, params, version, seen)
                 futures |= zip((key for key, _, _ in share), queued)
         return [futures[key] for key, _, _ in requests]
 

@@ -6,6 +6,7 @@ Samples go through /v1/completions. Weights go straight from the trainer to vLLM
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -105,7 +106,7 @@ class OwnServerEngine(VLLMServerEngine):
         settings.check()
         self._folder = tempfile.TemporaryDirectory(prefix="whet-vllm-")
         folder = Path(self._folder.name)
-        write_folder(folder / "model", config, tokenizer)
+        write_folder(folder / "model", config, tokenizer, settings.processor_from)
         self._log = log or folder / "server.log"
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -184,5 +185,5 @@ def _flags(arguments: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            flags += [f"--{flag}", str(value)]
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
     return flags

@@ -6,6 +6,7 @@ Weights only ever come from the learner, so there is no moment at which vLLM cou
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from whet.errors import UserError
 from whet.rollout.vllm import child
 
 CHILD = Path(child.__file__).parent
 EXTENSION = "whet_vllm_extension.WhetExtension"
+_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 _LEAST_CACHE, _MOST_CACHE = 1 << 28, 1 << 32  # bytes of a CPU's cache
 _BLOCK = 32  # tokens; the cache is given out in blocks of 16
 _BESIDES = 3 << 30  # bytes of a vLLM on a GPU besides weights and cache: activations, graphs, the CUDA context
@@ -46,6 +49,8 @@ class Settings:
     replicas: int = 1  # vLLMs that share the device
     device_memory: int = 0  # bytes of the GPU
     model_bytes: int = 0  # of the weights, as vLLM holds them
+    limit_images: int = 0  # most images of a prompt; 0 leaves it to vLLM
+    processor_from: str | None = None  # where a model that sees comes from: its processor's files lie there
     weights_at_hand: bool = False  # the learner can be asked for its weights at any time, without other ranks
 
     def check(self) -> None:
@@ -64,6 +69,18 @@ class Settings:
             raise UserError(
                 f"{key}: {self.interpreter} has no vLLM. Install it there, or set worker.rollout.python to the "
                 "interpreter of an environment that has it (it may be another than whet's)"
+            )
+        if self.processor_from is not None:
+            self._check_sight(key)
+
+    def _check_sight(self, key: str) -> None:
+        """vLLM's classes of models that see cannot be imported without torchvision, though whet needs none of it."""
+        look = subprocess.run([self.interpreter, "-c", "import torchvision"], capture_output=True, timeout=300)
+        if look.returncode:
+            words = look.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
+            raise UserError(
+                f"{key}: vLLM reads images with torchvision, which {self.interpreter} cannot import ({words[0]}). "
+                "Install the one that belongs to its torch, or set worker.rollout.name=native"
             )
 
     @property
@@ -96,6 +113,11 @@ class Settings:
             "worker_extension_cls": EXTENSION,
             "distributed_executor_backend": "mp" if self.tensor_parallel_size > 1 else "uni",
         }
+        if self.processor_from is not None:
+            chosen["mm_processor_cache_gb"] = 0  # vLLM processes no image itself
+            chosen["skip_mm_profiling"] = self.on_cpu  # on a GPU it finds out how much memory images need
+            if self.limit_images:
+                chosen["limit_mm_per_prompt"] = {"image": self.limit_images}
         cache = self._cpu_cache(config) if self.on_cpu else self._gpu_cache(config)
         if cache is not None:
             chosen["kv_cache_memory_bytes"] = cache
@@ -136,7 +158,15 @@ class Settings:
         return 2 * text.num_hidden_layers * heads * head_dim * (4 if self.dtype == "float32" else 2)
 
 
-def write_folder(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The model's config as the learner has it, and its tokenizer."""
+def write_folder(
+    folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, processor_from: str | None = None
+) -> None:
+    """The model's config as the learner has it, its tokenizer, and the settings of its processor as they are."""
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if processor_from is None:
+        return
+    for name in _PROCESSOR_FILES:
+        found = cached_file(processor_from, name, _raise_exceptions_for_missing_entries=False)
+        if found is not None:
+            shutil.copyfile(found, folder / name)

@@ -16,9 +16,11 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from whet_vllm_media import MediaReader
 from whet_vllm_wire import receive, send
 
 _DRAIN_STEPS = 16  # more than vLLM ever has in flight
+Frame = tuple[dict[str, Any], bytearray]
 
 
 class Host:
@@ -30,7 +32,10 @@ class Host:
 
         self._can_sleep = current_platform.is_sleep_mode_available()
         arguments["enable_sleep_mode"] = self._can_sleep
+        if "mm_processor_cache_gb" in arguments and hasattr(EngineArgs, "mm_device_do_normalize"):
+            arguments["mm_device_do_normalize"] = False  # newer ones would normalize the trainer's pixel values again
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._media: MediaReader | None = None  # once a prompt shows something
         self._reply = reply
         self._version: int | None = None  # of the weights: none until some are taken
         self._asleep: set[str] = set()
@@ -41,8 +46,11 @@ class Host:
         """Whether a step would do anything."""
         return bool(self._versions)
 
-    def add(self, message: dict[str, Any]) -> None:
-        """Take requests in: [key, which prompt, seed] of each; one that vLLM refuses costs nobody else anything."""
+    def add(self, message: dict[str, Any], body: bytearray) -> None:
+        """Take requests in: [key, which prompt, seed] of each; one that vLLM refuses costs nobody else anything.
+
+        A frame with images or videos is about one prompt.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -52,16 +60,28 @@ class Host:
             self._reply({"refused": {key: words for key, _, _ in message["requests"]}})
             return
         self._wake("weights", "kv_cache")
+        options = message["params"]
+        if "logit_bias" in options:
+            options["logit_bias"] = {int(token): bias for token, bias in options["logit_bias"].items()}
+        shown = "shown" in message
+        prompts: list[Any] = [None if shown else {"prompt_token_ids": ids} for ids in message["prompts"]]
         for key, which, seed in message["requests"]:
             try:
-                params = SamplingParams(**message["params"], seed=seed, output_kind=RequestOutputKind.FINAL_ONLY)
-                self._engine.add_request(key, {"prompt_token_ids": message["prompts"][which]}, params)
+                prompts[which] = prompts[which] or self._with_media(message, body)
+                params = SamplingParams(**options, seed=seed, output_kind=RequestOutputKind.FINAL_ONLY)
+                self._engine.add_request(key, prompts[which], params)
             except ValueError as error:
                 refused[key] = str(error)
             else:
                 self._versions[key] = version
         if refused:
             self._reply({"refused": refused})
+
+    def _with_media(self, message: dict[str, Any], body: bytearray) -> dict[str, Any]:
+        if self._media is None:
+            self._media = MediaReader(self._engine.vllm_config.model_config)
+        (ids,) = message["prompts"]
+        return self._media.read(ids, message["shown"], body, message["version"])
 
     def abort(self, message: dict[str, Any]) -> None:
         """Let requests leave; nobody waits for them."""
@@ -128,7 +148,7 @@ def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
     """
     try:
         first, _ = receive(connection)
-        inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        inbox: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         threading.Thread(target=_read_into, args=(connection, inbox, on_hangup), daemon=True).start()
         host = Host(first["arguments"], lambda *frame: send(connection, *frame))
         send(connection, {"did": "start"})
@@ -147,13 +167,13 @@ def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
         connection.close()
 
 
-def _loop(host: Host, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _loop(host: Host, inbox: queue.SimpleQueue[Frame]) -> None:
     while True:
         while not host.busy or not inbox.empty():
-            message = inbox.get()
+            message, body = inbox.get()
             match message["do"]:
                 case "add":
-                    host.add(message)
+                    host.add(message, body)
                 case "abort":
                     host.abort(message)
                 case "load":
@@ -165,15 +185,13 @@ def _loop(host: Host, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
         host.step()
 
 
-def _read_into(
-    connection: socket.socket, inbox: queue.SimpleQueue[dict[str, Any]], on_hangup: Callable[[], None]
-) -> None:
+def _read_into(connection: socket.socket, inbox: queue.SimpleQueue[Frame], on_hangup: Callable[[], None]) -> None:
     try:
         while True:
-            message, _ = receive(connection)
-            inbox.put(message)
+            message, body = receive(connection)
+            inbox.put((message, body))
             if message["do"] == "close":
                 return
     except (EOFError, OSError):
-        inbox.put({"do": "close"})
+        inbox.put(({"do": "close"}, bytearray()))
         on_hangup()
