@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from serve.serving import NAME, VOCABULARY
+from serve.serving import NAME, VOCABULARY, running
 
 from whet.rollout.engine import SamplingParams
+from whet.rollout.hf import HFEngine
 from whet.types import Prompt
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -185,3 +186,24 @@ def test_the_description_names_what_this_server_allows(server):
     prompt = described["components"]["schemas"]["CompletionRequest"]["properties"]["prompt"]["anyOf"]
     assert {"type": "integer", "minimum": 0, "maximum": VOCABULARY - 1} in [option.get("items") for option in prompt]
     assert "ImagePart" not in json.dumps(described)
+
+
+def test_an_engine_that_does_not_stream_sends_each_response_whole(folder, other_folder):
+    """As vLLM's does not; transformers' stands in for it, behind the same protocol."""
+    with running(folder) as server:
+        service = server.service
+        native = service.engine
+        service.engine = HFEngine(service.model, native._stop._tokenizer, native._stop._end_ids)
+        options = {"n": 3, "max_tokens": 9, "seed": 2, "ignore_eos": True, "return_token_ids": True}
+        *events, done = server.events(COMPLETIONS, prompt=["the", "answer"], **options)
+        assert done == "[DONE]"
+        assert sorted(event["choices"][0]["index"] for event in events) == list(range(6))
+        assert all(len(event["choices"][0]["token_ids"]) == 9 for event in events)
+        for refused in ({"logprobs": 2}, {"stop_token_ids": [9]}):
+            assert server.complete(**refused).status_code == 400
+        greedy = {"temperature": 0, "max_tokens": 8}
+        before = server.complete(**greedy).json()
+        assert server.post("/v1/weights", {"path": str(other_folder), "version": 5}).status_code == 200
+        after = server.complete(**greedy).json()
+        assert (before["whet"]["version"], after["whet"]["version"]) == (0, 5)
+        assert before["choices"][0]["text"] != after["choices"][0]["text"]

@@ -65,6 +65,14 @@ def test_a_body_that_does_not_come_is_not_waited_for(folder):
         assert server.service.gate.waiting == 0
 
 
+def test_responses_can_be_kept_short(folder):
+    with running(folder, "serve.max_tokens=3") as server:
+        for wanted in (None, 2, 100):
+            answer = server.complete(max_tokens=wanted, ignore_eos=True).json()
+            assert answer["usage"]["completion_tokens"] == min(wanted or 3, 3)
+            assert answer["choices"][0]["finish_reason"] == "length"
+
+
 def test_too_many_are_told_to_come_back(folder):
     with (
         running(folder, "serve.max_concurrent=2", "serve.max_queued=1") as server,

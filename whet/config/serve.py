@@ -25,6 +25,11 @@ class ServeConfig:
     )
     max_queued: int = key(256, "requests that may wait; one more is answered with 429", least=0)
     max_samples: int = key(128, "most samples of one prompt (n)", least=1)
+    max_tokens: int | None = key(
+        None,
+        "most tokens of a response, which end it as max_tokens does; null = the room that the prompt leaves",
+        least=1,
+    )
     max_body_mb: float = key(8.0, "largest body of a request in MB; a larger one is answered with 413", above=0)
     request_timeout: float = key(600.0, "longest time for one request in seconds, waiting included", above=0)
     body_timeout: float = key(30.0, "longest time for a request's body to arrive, in seconds", above=0)

@@ -53,7 +53,7 @@ class PromptMaker:
     ) -> None:
         """`template` replaces the model's own; `max_len` is the most tokens of a prompt with its response."""
         self._tokenizer, self._processor, self._rollout = tokenizer, processor, config.worker.rollout
-        self._most_samples = config.serve.max_samples
+        self._most_samples, self._most_tokens = config.serve.max_samples, config.serve.max_tokens
         self._chat = ChatTemplate(tokenizer, template, processor)
         limit = config.worker.rollout.limit_images
         self._media = MediaReader(processor, config.data, None, limit) if processor is not None else None
@@ -146,7 +146,7 @@ class PromptMaker:
             )
         if (request.n or 1) > self._most_samples:
             raise ApiError(400, f"n={request.n} is more than serve.max_samples={self._most_samples}", param="n")
-        wanted = request.tokens_wanted or self.max_len
+        wanted = min(request.tokens_wanted or self.max_len, self._most_tokens or self.max_len)
         stop = [request.stop] if isinstance(request.stop, str) else request.stop
         top_k = rollout.top_k if request.top_k is None else request.top_k
         params = SamplingParams(
