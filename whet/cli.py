@@ -236,6 +236,8 @@ def _eval(arguments: list[str]) -> int:
         return 0
     config = load_config(arguments)
     config.data.train_files = ""  # nobody reads them here
+    if config.eval.datasets or config.eval.responses:
+        config.data.val_files = ""
     check_eval(config)
     check_files(config)
 

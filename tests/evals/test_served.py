@@ -39,6 +39,18 @@ def test_the_same_answers_over_the_api(
         assert server.wait_for(lambda: _is_up(port)), server.text()
         address = f"eval.api.base_url=http://127.0.0.1:{port}/v1"
         whet(*arguments, "eval.via=api", address, "eval.output=api")
+        monkeypatch.setenv("WHET_SERVER_TOKEN", TOKEN)
+        here_and_there = (
+            "generate",
+            CONFIG,
+            "generate.files=few.jsonl",
+            "worker.rollout.n=1",
+            "worker.rollout.temperature=0",
+        )
+        whet(*here_and_there, "generate.output=here.jsonl")
+        server_engine = ("worker.rollout.name=openai", f"worker.rollout.server_address=http://127.0.0.1:{port}")
+        assert "model:" not in whet(*here_and_there, *server_engine, "generate.output=there.jsonl")  # no weights here
+        assert Path("here.jsonl").read_text() == Path("there.jsonl").read_text()
     finally:
         server.kill()
     engine, api = ([row["response"] for row in read_lines(f"{name}/val/samples.jsonl")] for name in ("engine", "api"))

@@ -25,6 +25,7 @@ from whet.data.dataset import PromptDataset
 from whet.data.files import Table, read_tables
 from whet.errors import UserError
 from whet.evals.journal import Journal
+from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
 from whet.rollout.engine import SamplingParams
 from whet.run.console import Console
@@ -72,7 +73,7 @@ def _sample(
     journal: Journal,
 ) -> None:
     engine = opened.open_engine(console, stack, Path(f"{journal.path}.log"))
-    with console.stage("generate", len(rows) * params.n) as advance:
+    with progress(console, "generate", len(rows) * params.n) as advance:
 
         def done(prompt: Prompt, samples: list[Sample]) -> None:
             journal.add(prompt.uid, _records(config, prompt, samples, opened.texts(samples)))
@@ -119,6 +120,7 @@ def _about(config: Config, opened: Policy, dataset: PromptDataset, data: str, pa
     """What must not change between two processes that write one file."""
     return {
         "model": opened.name,
+        "weights": opened.weights,
         "engine": config.worker.rollout.name,
         "prompts": len(dataset),
         "data": data,

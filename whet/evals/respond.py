@@ -22,6 +22,7 @@ from whet.evals.api import ApiModel
 from whet.evals.chats import ChatWriter
 from whet.evals.generate import digest
 from whet.evals.journal import Journal
+from whet.evals.progress import progress
 from whet.evals.questions import Question, Questions, arrange
 from whet.evals.registry import DataSet
 from whet.evals.sampling import Policy, sample_all
@@ -73,6 +74,7 @@ class EngineAnswers:
         params = params_of(config, dataset)
         about = {
             "model": self._opened.name,
+            "weights": self._opened.weights,
             "engine": config.worker.rollout.name,
             "data": digest([[table.name, table.rows] for table in questions.tables]),
             "first prompt": prompts[0].text,
@@ -93,7 +95,7 @@ class EngineAnswers:
                 self._engine = self._engine or self._opened.open_engine(
                     self._console, self._stack, self._folder / "rollout.log"
                 )
-                with self._console.stage(dataset.name, len(rows) * params.n) as advance:
+                with progress(self._console, dataset.name, len(rows) * params.n) as advance:
 
                     def done(prompt: Prompt, samples: list[Sample]) -> None:
                         texts = self._opened.texts(samples)
@@ -127,7 +129,7 @@ class ApiAnswers:
         found: Answers = {}
         places = asyncio.Semaphore(2 * self._config.eval.api.concurrency)  # questions whose images are in memory
         total = len(questions.by_uid) * params.n
-        with self._console.stage(questions.dataset.name, total) as advance:
+        with progress(self._console, questions.dataset.name, total) as advance:
 
             async def ask(row: int, question: Question) -> None:
                 async with places:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
 from whet.config import Config, resolve_path
+from whet.config.check_server import WITHOUT_UPDATES
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.fused import make_exact
@@ -26,7 +28,7 @@ from whet.run.console import Console
 from whet.run.device import choose_placement, choose_threads, keep_freed_memory
 from whet.run.engines import default_slots, open_engine
 from whet.run.manifest import Checkpoint, DamagedError, verify
-from whet.run.servers import check_engine_server
+from whet.run.servers import check_engine_server, open_server
 from whet.run.vllm import check_vllm
 from whet.types import Prompt, Sample
 
@@ -51,9 +53,23 @@ class Policy:
         """Which weights these are, for journals and reports."""
         return str(self.checkpoint.path) if self.checkpoint else str(self.config.worker.actor.model.model_path)
 
+    @property
+    def weights(self) -> list[list[str | int]]:
+        """Name, size and age of the files that hold them, so that new ones under an old name are told apart."""
+        folder = self.checkpoint.path if self.checkpoint else Path(self.path)
+        if not folder.is_dir():
+            return []  # of the hub
+        files = sorted(path for path in folder.rglob("*") if path.suffix in (".safetensors", ".bin"))
+        return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+
     def open_engine(self, console: Console, stack: ExitStack, log: Path) -> Engine:
         """Load the weights, and give them to the engine where it has a copy; it is closed with the stack."""
         config, rollout = self.config, self.config.worker.rollout
+        ends = end_ids(self.path, self.tokenizer)
+        if rollout.name in WITHOUT_UPDATES:  # the server has the weights, and takes no others
+            engine = open_server(config, cast(PreTrainedModel, None), self.tokenizer, ends)
+            stack.callback(engine.close)
+            return engine
         placement = choose_placement(config)
         keep_freed_memory(placement)
         choose_threads(placement, count_parameters(self.path))
@@ -61,7 +77,7 @@ class Policy:
         model.eval()
         if rollout.exact:
             make_exact(model)
-        engine = open_engine(config, model, self.tokenizer, end_ids(self.path, self.tokenizer), log)
+        engine = open_engine(config, model, self.tokenizer, ends, log)
         stack.callback(engine.close)
         engine.load(lambda: folder_weights(model), 0)
         return engine
