@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from serve.serving import NAME, VOCABULARY, running
+from serve.serving import NAME, TOKEN, VOCABULARY, running
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.hf import HFEngine
+from whet.rollout.server import Client, CompletionsEngine
 from whet.types import Prompt
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -207,3 +208,16 @@ def test_an_engine_that_does_not_stream_sends_each_response_whole(folder, other_
         after = server.complete(**greedy).json()
         assert (before["whet"]["version"], after["whet"]["version"]) == (0, 5)
         assert before["choices"][0]["text"] != after["choices"][0]["text"]
+
+
+def test_whets_own_engine_for_such_servers_samples_from_it(server):
+    """`worker.rollout.name=openai` of another run."""
+    tokenizer = server.service.engine._stop._tokenizer
+    client = Client(server.address, TOKEN, 30)
+    engine = CompletionsEngine(client, tokenizer, frozenset({tokenizer.eos_token_id}), "openai", 4)
+    engine.load(lambda: iter(()), 0)
+    prompts = [Prompt("a", [9, 40], ""), Prompt("b", [41], "")]
+    samples = engine.generate(prompts, SamplingParams(n=2, max_tokens=6, ignore_eos=True, seed=3))
+    assert [len(sample.ids) for sample in samples] == [6] * 4
+    assert all(log_prob < 0 for sample in samples for log_prob in sample.log_probs)
+    engine.close()

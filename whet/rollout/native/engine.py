@@ -107,10 +107,7 @@ class NativeEngine:
     async def stream(
         self, prompts: Seq[Prompt], params: SamplingParams, sample_ids: Seq[int] | None = None
     ) -> AsyncIterator[Piece]:
-        """The n samples of each prompt as they are written; leaves when cancelled or closed.
-
-        Nothing is queued for a reader that is slow: it finds more tokens in the next piece.
-        """
+        """The n samples of each prompt as they are written, more at a time for a slow reader; leaves when closed."""
         ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
         grown = Growth(asyncio.get_running_loop())
         requests: list[Request] = []
