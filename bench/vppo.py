@@ -93,6 +93,7 @@ class Run:
 
 def main() -> None:
     arguments = _arguments()
+    same = SAME | dict(setting.split("=", 1) for setting in arguments.both)
     arms = {name: dict(ARMS[name]) for name in arguments.arms}
     if "vppo" in arms:
         arms["vppo"] |= dict(setting.split("=", 1) for setting in arguments.set)
@@ -101,12 +102,12 @@ def main() -> None:
         builtin("whet/vision", print)  # once, not by two runs at a time
         held_out = f"whet/shapes@{TASK}_test" if arguments.tune else str(draw_held_out(folder / "held_out.parquet"))
         jobs = [(arm, seed) for seed in arguments.seeds for arm in arms]
-        runs = list(pool.map(lambda job: run(job, arms[job[0]], arguments.steps, held_out, folder), jobs))
+        runs = list(pool.map(lambda job: run(job, same | arms[job[0]], arguments.steps, held_out, folder), jobs))
     arguments.out.mkdir(parents=True, exist_ok=True)
     table = tables(runs)
     print(table)
     (arguments.out / "vppo.md").write_text(table)
-    found = {"steps": arguments.steps, "held_out": held_out if arguments.tune else "drawn for it", "same": SAME}
+    found = {"steps": arguments.steps, "held_out": held_out if arguments.tune else "drawn for it", "same": same}
     found |= {"arms": arms, "runs": [asdict(each) for each in runs]}
     (arguments.out / "vppo.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
     plot(runs, arguments.out / "vppo.png")
@@ -134,8 +135,7 @@ def run(job: tuple[str, int], settings: dict[str, object], steps: int, held_out:
     """Train one arm with one seed in a process of its own, on one thread."""
     arm, seed = job
     place = folder / f"{arm}_{seed}"
-    keys = SAME | settings
-    keys |= {"config": CONFIG, "data.val_files": held_out, "trainer.max_steps": steps}
+    keys = settings | {"config": CONFIG, "data.val_files": held_out, "trainer.max_steps": steps}
     keys |= {"trainer.save_checkpoint_path": place, "data.seed": seed, "worker.rollout.seed": seed}
     command = [sys.executable, "-m", "whet.cli", "train", *(f"{key}={value}" for key, value in keys.items())]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -237,6 +237,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings of VPPO")
+    parser.add_argument("--both", nargs="*", default=[], metavar="KEY=VALUE", help="other settings of both")
     parser.add_argument("--tune", action="store_true", help="validate on the split that settings are chosen by")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("bench/results"))
