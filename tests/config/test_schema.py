@@ -129,6 +129,8 @@ def test_yaml_reads_back_as_an_equal_config(tmp_path_factory: pytest.TempPathFac
 
 def test_to_dict_holds_plain_values_and_every_key():
     tree = Config().to_dict()
-    assert set(tree) == {name for name in all_sections() if "." not in name} >= {"data", "algorithm", "worker", "trainer"}
+    assert (
+        set(tree) == {name for name in all_sections() if "." not in name} >= {"data", "algorithm", "worker", "trainer"}
+    )
     assert tree["worker"]["actor"]["optim"]["betas"] == [0.9, 0.999]
     assert "source" not in tree
