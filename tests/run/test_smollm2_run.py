@@ -25,6 +25,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("gsm8k") / "train.jsonl", rows)
 
 
+@pytest.mark.slow
 def test_two_steps(smollm2, problems, tmp_path):
     process = start(
         tmp_path,

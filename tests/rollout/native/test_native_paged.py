@@ -151,6 +151,7 @@ def test_a_longer_request_gets_a_larger_cache(paged: Make, plain: NativeEngine) 
         _alike(engine.generate(_prompts(length), params), plain.generate(_prompts(length), params))
 
 
+@pytest.mark.slow
 def test_few_pages_serve_many_sequences_one_after_the_other(paged: Make, plain: NativeEngine) -> None:
     engine = paged()
     engine._runner._most_pages = lambda: 5  # type: ignore[attr-defined]
