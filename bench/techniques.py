@@ -1,10 +1,10 @@
 """What each technique buys on one GPU, measured alone: the same work with it and without, in one process.
 
-    python bench/techniques.py --model FOLDER --out results [--data gsm8k/train.jsonl]
+    python bench/techniques.py --out results [--data gsm8k/train.jsonl] [--model FOLDER]
     python bench/techniques.py --tiny --out results        # tiny, on a CPU, to try the script
 
-FOLDER is a Hugging Face folder in bf16 (bench/gpu.py --work DIR leaves SmolLM2's in DIR/model). Two rounds that do not
-count, then the median of three. A row that cannot be measured says why.
+The model is SmolLM2-135M in bf16. Two rounds that do not count, then the median of three. A row that cannot be measured
+says why.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from gpu_part import Spec, timed
+from gpu_shapes import write_bf16
 from gpu_whet import made_up, whet_config
 from gpu_workload import read_chats, write_workload
 from torch import Tensor, nn
@@ -216,10 +217,14 @@ def _milliseconds(spec: Spec, call: Callable[[], Any], rounds: int = 3) -> float
 def _spec(arguments: argparse.Namespace) -> Spec:
     from whet.assets import resolve_model
 
-    model = str(resolve_model("whet/quickstart", print)) if arguments.tiny else arguments.model
+    model = str(resolve_model("whet/quickstart" if arguments.tiny else arguments.model, print))
     device = "cpu" if arguments.tiny else "cuda"
     sizes = {"prompts": 4, "samples": 2, "new_tokens": 8, "update_tokens": 256} if arguments.tiny else {}
     work = arguments.out / "work"
+    if not arguments.tiny:
+        work.mkdir(parents=True, exist_ok=True)
+        write_bf16(model, work / "model")
+        model = str(work / "model")
     spec = Spec(model, str(work / "workload"), str(work), device, time.time(), **({"update_tokens": 40960} | sizes))
     write_workload(work / "workload", model, arguments.data, spec.prompts, arguments.tiny)
     return spec
@@ -227,7 +232,7 @@ def _spec(arguments: argparse.Namespace) -> Spec:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="whet/smollm2", help="a Hugging Face folder in bf16")
+    parser.add_argument("--model", default="whet/smollm2", help="a Hugging Face folder; it is turned into bf16")
     parser.add_argument("--data", type=Path, help="jsonl with the columns question and answer")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "techniques")
     parser.add_argument("--tiny", action="store_true")
