@@ -54,6 +54,8 @@ class FusedDecoder:
     def _ropes(self, like: Tensor, positions: Tensor) -> dict[str | None, Rope]:
         """cos and sin (N, D) of each kind of rotary embedding that the model has."""
         ropes = {}
+        if self._structure.mrope and positions.dim() == 1:
+            positions = positions.expand(3, -1)
         for kind in self._structure.ropes:
             typed = () if kind is None else (kind,)
             cos, sin = self._structure.rotary(like[None], as_batch(positions), *typed)
@@ -100,7 +102,7 @@ class FusedDecoder:
     def differs(self) -> float:
         """The largest difference of a layer's contribution from that of the model's own module, relative to it."""
         shown = self._structure.shown
-        ropes = self._ropes(shown.inputs[0], shown.positions_N)
+        ropes = self._ropes(shown.inputs[0], shown.positions)
         how = packed_attention_for(shown.segments, shown.ids_N.device)
         worst = 0.0
         for index, layer in enumerate(self._structure.layers):

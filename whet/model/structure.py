@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from whet.model.attention import PackedAttention, Segment
 from whet.model.blocks import Norm, QKNorm
-from whet.model.vision import text_model
+from whet.model.vision import as_batch, has_mrope, text_model
 from whet.model.weights import lay_adjacent
 
 _PRE_NORM = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -79,6 +79,7 @@ class Structure:
     layers: list[Layer]
     final_norm: nn.Module
     rotary: nn.Module
+    mrope: bool  # whether it wants three positions of every token
     ropes: list[str | None]
     heads: int
     kv_heads: int
@@ -103,7 +104,7 @@ class Shown:
     """A few tokens on their way through the model's own modules."""
 
     ids_N: Tensor
-    positions_N: Tensor
+    positions: Tensor  # (N,), or (3, N) where the model has M-RoPE
     segments: np.ndarray
     inputs: list[Tensor] = field(default_factory=list)  # (N, H) of each layer
     outputs: list[Tensor] = field(default_factory=list)
@@ -159,6 +160,7 @@ def read_structure(model: PreTrainedModel) -> Structure | None:
         layers=read,
         final_norm=final_norm,
         rotary=rotary,
+        mrope=has_mrope(model.config),
         ropes=sorted(set(ropes), key=str),
         heads=read[0].q.out_features // head_dim,
         kv_heads=read[0].k.out_features // head_dim,
@@ -213,6 +215,8 @@ def _show(model: PreTrainedModel, layers: nn.ModuleList) -> Shown:
     first, second = _LOOK
     ids = torch.randint(vocabulary, (first + second,), generator=torch.Generator().manual_seed(0)).to(device)
     positions = torch.cat([torch.arange(first), torch.arange(second)]).to(device)
+    if has_mrope(model.config):
+        positions = torch.stack([positions, positions // 3, positions % 7])  # three that differ, as images have them
     shown = Shown(ids, positions, np.array([(0, first, 0, 0), (first, second, 0, 0)]))
 
     def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -224,7 +228,9 @@ def _show(model: PreTrainedModel, layers: nn.ModuleList) -> Shown:
     hooks = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
     hooks += [layer.register_forward_hook(after) for layer in layers]
     try:
-        model.base_model(input_ids=ids[None], position_ids=positions[None], use_cache=False, attention=_Watching(shown))
+        model.base_model(
+            input_ids=ids[None], position_ids=as_batch(positions), use_cache=False, attention=_Watching(shown)
+        )
     finally:
         for hook in hooks:
             hook.remove()

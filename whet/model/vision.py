@@ -35,6 +35,11 @@ def has_vision(config: PretrainedConfig) -> bool:
     return getattr(config, "vision_config", None) is not None
 
 
+def has_mrope(config: PretrainedConfig) -> bool:
+    """Whether a token's position is three numbers: where images give tokens a time and a place."""
+    return "mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {})
+
+
 def language_class(config: PretrainedConfig) -> Any:
     """The class of transformers that opens a whole model of this config, head and vision tower included."""
     return AutoModelForImageTextToText if has_vision(config) else AutoModelForCausalLM
