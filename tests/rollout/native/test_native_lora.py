@@ -55,7 +55,12 @@ def test_samples_are_those_of_the_merged_model(
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="the paged runner is made of triton kernels")
 def test_the_paged_runner_sees_adapters_of_a_model_that_was_fused(
-    llama: Any, prompts: list[Prompt], full_log_probs: Any, kernels_everywhere: None, tmp_path: Any
+    llama: Any,
+    prompts: list[Prompt],
+    full_log_probs: Any,
+    kernels_everywhere: None,
+    device: torch.device,
+    tmp_path: Any,
 ) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -66,7 +71,7 @@ def test_the_paged_runner_sees_adapters_of_a_model_that_was_fused(
     sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = LlamaConfig(vocab_size=320, num_key_value_heads=1, initializer_range=0.4, eos_token_id=None, **sizes)
     LlamaForCausalLM(config).save_pretrained(tmp_path)
-    model = load_model(str(tmp_path))
+    model = load_model(str(tmp_path), device=device)
     assert decoder_of(model) is not None
     _adapt(model)
     assert decoder_of(model) is None
@@ -74,7 +79,7 @@ def test_the_paged_runner_sees_adapters_of_a_model_that_was_fused(
     assert isinstance(engine._runner, PagedRunner)
     samples = engine.generate(prompts[:1], SamplingParams(n=2, max_tokens=4))
     reference = LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")
-    reference.load_state_dict(dict(merged_weights(model)))
+    reference.load_state_dict({name: weight.cpu() for name, weight in merged_weights(model)})
     for sample in samples:
         expected = full_log_probs(reference, sample, 1.0)
         torch.testing.assert_close(torch.tensor(sample.log_probs), torch.tensor(expected), rtol=0, atol=1e-3)
