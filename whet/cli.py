@@ -1,4 +1,4 @@
-"""The command line: `whet train`, `whet sft`, `whet config`, `whet model`, `whet merge`.
+"""The command line: `whet train`, `whet sft`, `whet eval`, `whet serve` and the others of USAGE.
 
 Imports of torch and transformers wait until a command needs them, so that help and config errors come at once.
 """
@@ -252,7 +252,7 @@ def _serve(arguments: list[str]) -> int:
     from whet.config.check_serve import check_libraries, check_serve, check_serve_files
     from whet.serve.naming import model_argument
 
-    if arguments and "=" not in arguments[0]:
+    if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         arguments = [model_argument(arguments[0]), *arguments[1:]]
     config = load_config(arguments)
     check_serve(config)
