@@ -1,4 +1,4 @@
-"""Score answers about pictures: `Answer: 3`, or a sentence such as `The red shape is at the top left.`"""
+"""Score answers about pictures: `Answer: 3`, `The red shape is at the top left.`, or a number in free words."""
 
 import re
 
@@ -16,3 +16,9 @@ def score(response: str, truth: str, format_weight: float) -> dict:
     form = float(found is not None)
     accuracy = float(found is not None and (found["answer"] or found["place"]) == truth)
     return {"overall": (1 - format_weight) * accuracy + format_weight * form, "accuracy": accuracy, "format": form}
+
+
+def compute_told(reward_inputs: list[dict]) -> list[dict]:
+    """Pay for the right number, whatever the words around it, if it is the only one in the response."""
+    right = [float(re.findall("[0-9]+", each["response"]) == [each["ground_truth"]]) for each in reward_inputs]
+    return [{"overall": one, "accuracy": one} for one in right]

@@ -66,6 +66,12 @@ def _make_vision3(folder: Path, say: Say) -> None:
     make_vision3(folder, say)
 
 
+def _make_telling(folder: Path, say: Say) -> None:
+    from whet.assets.telling import make_telling
+
+    make_telling(folder, say)
+
+
 def _source_hash(*files: str) -> str:
     """Names the recipe by its source, so that no edit of it can leave an old folder in use."""
     folder = Path(__file__).parent
@@ -77,7 +83,15 @@ def recipes() -> dict[str, Recipe]:
     task = _source_hash("digits.py", "tokenizer.py", "warm_start.py", "quickstart.py")
     model = _source_hash("smollm2.py")
     pictures = ("drawing.py", "looking.py", "vision.py")
-    vision = _source_hash(*pictures, "tokenizer.py", "vision_model.py", "vision_start.py")
+    looking = (*pictures, "tokenizer.py", "vision_model.py", "vision_start.py")
+    vision = _source_hash(*looking)
+    told = Recipe(
+        version=_source_hash(*looking, "telling.py"),
+        splits=("train", "test", "blank"),
+        disk=20 << 20,
+        make=_make_telling,
+        suffix=".parquet",
+    )
     shapes = _source_hash(*pictures)
     return {
         "quickstart": Recipe(version=task, splits=("train", "test"), disk=10 << 20, make=_make_quickstart),
@@ -85,6 +99,7 @@ def recipes() -> dict[str, Recipe]:
         "shapes": Recipe(shapes, SHAPES, disk=50 << 20, make=_make_shapes, suffix=".parquet", model=False),
         "vision": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision),
         "vision3": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision3),
+        "telling": told,
     }
 
 

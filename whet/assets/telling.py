@@ -1,0 +1,87 @@
+"""The built-in `whet/telling`: counts told in free words, of which one depends on the picture.
+
+"Well, this picture plainly shows me 3 red figures here, indeed." Nine words of a reply are drawn among six each,
+whatever there is to see, before and after the number: about ten times its entropy, and nothing that is rewarded. The
+model's warm start is that of `whet/vision`, with these replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whet.assets.looking import TEST_ROWS, Question, count
+from whet.assets.quickstart import reproducible
+from whet.assets.vision import SCHEMA, SEED, TRAIN_ROWS, row
+from whet.assets.vision_model import QWEN2_5, make_vision_model, make_vision_tokenizer, save
+from whet.assets.vision_start import PROMPTS, asked, teach
+
+TASK = "tell"
+VOCAB_SIZE = 1024  # enough that every word is a token
+
+# Each is as good as any other of its list.
+OPENINGS = ("Well", "So", "Okay", "Right", "Now", "Hm")
+WHOSE = ("this", "that", "the", "your", "our", "my")
+PICTURES = ("picture", "image", "drawing", "scene", "sketch", "photo")
+HOW = ("plainly", "clearly", "surely", "really", "simply", "just")
+SHOWS = ("shows", "gives", "offers", "presents", "displays", "reveals")
+WHOM = ("me", "us", "you", "one", "people", "everyone")
+THINGS = ("shapes", "figures", "things", "forms", "objects", "items")
+WHERE = ("here", "there", "inside", "altogether", "overall", "somewhere")
+CLOSINGS = ("indeed", "friend", "yes", "thanks", "folks", "alright")
+
+
+@dataclass(frozen=True, slots=True)
+class Telling(Question):
+    """A question that is answered in a sentence of free words around a number."""
+
+    colour: str = ""
+
+    def reply(self, rng: Random, looks: float) -> str:
+        """What a demonstrator says who looks with this probability, and otherwise guesses."""
+        said = self.answer if rng.random() < looks else rng.choice(self.answers)
+        before = [rng.choice(words) for words in (WHOSE, PICTURES, HOW, SHOWS, WHOM)]
+        things, where = rng.choice(THINGS), rng.choice(WHERE)
+        sentence = f"{' '.join(before)} {said} {self.colour} {things} {where}"
+        return f"{rng.choice(OPENINGS)}, {sentence}, {rng.choice(CLOSINGS)}."
+
+
+def tell(rng: Random) -> Telling:
+    """How many shapes of one colour are there? In a sentence."""
+    asked_for = count(rng)
+    colour = asked_for.problem.split()[2]  # "<image>How many red shapes are there?"
+    return Telling(asked_for.problem, asked_for.answer, asked_for.answers, asked_for.images, stem="", colour=colour)
+
+
+def tellings(name: str, number: int, hidden: Collection[bytes] = ()) -> Iterator[Telling]:
+    """Questions drawn from the generator of this name, none about hidden pictures."""
+    rng = Random(f"{TASK} {name} {SEED}")
+    while number:
+        question = tell(rng)
+        if question.pixels not in hidden:
+            number -= 1
+            yield question
+
+
+def make_telling(folder: Path, say: Callable[[str], None]) -> None:
+    """Write `train.parquet`, `test.parquet`, `blank.parquet` and the Hugging Face folder `model/` under `folder`."""
+    test = list(tellings("test", TEST_ROWS))
+    hidden = {question.pixels for question in test}
+    train = list(tellings("train", TRAIN_ROWS, hidden))
+    for part, questions, blanked in (("train", train, False), ("test", test, False), ("blank", test, True)):
+        rows = [row(TASK, question, blanked) for question in questions]
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{part}.parquet")
+
+    rng, shown = Random(SEED), list(tellings("warm start", PROMPTS, hidden))
+    texts = [text for question in shown[:2000] for text in (asked(question), question.reply(rng, looks=0.5))]
+    tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
+    say("Making a small vision-language model (once): a short warm start on pictures and free words")
+    with reproducible(SEED):
+        model = make_vision_model(tokenizer, QWEN2_5)
+        teach(model, tokenizer, QWEN2_5, shown, SEED, say)
+    save(model, tokenizer, QWEN2_5, folder / "model")
