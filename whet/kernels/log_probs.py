@@ -164,7 +164,8 @@ def _chunk_statistics(logits, peaks, masses, moments, inverse, stride, V, C, CHU
         tl.store(moments + i, tl.sum(tl.where(e == 0.0, 0.0, e * shifted), axis=0))
 
 
-@triton.jit
+# Targets are cut from a longer row, where an odd one is aligned to 8 bytes only: no reason to compile once more.
+@triton.jit(do_not_specialize_on_alignment=["targets"])
 def _row_statistics(
     logits,
     targets,
@@ -197,7 +198,7 @@ def _row_statistics(
         tl.store(entropies + row, tl.log(total.to(tl.float32)) - mean.to(tl.float32))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["targets"])
 def _logit_gradient(
     logits,
     targets,

@@ -66,7 +66,8 @@ def _normalise(sum_NH, rstd_N, weight_H, y_NH, H: tl.constexpr, OFFSET: tl.const
     tl.store(y_NH + row * H + cols, y.to(y_NH.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+# N and P change from batch to batch: a multiple of 16 would otherwise be one more compilation, in the midst of a run.
+@triton.jit(do_not_specialize=["N", "P"])
 def _add_rms_norm_backward(
     grad_y_NH,
     grad_sum_NH,

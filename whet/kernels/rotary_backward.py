@@ -13,7 +13,7 @@ from whet.kernels.rotary import halves, head_dim, heads_block, launch_rotate, no
 _BACKWARD_PROGRAMS = 1056
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N", "P"])
 def _rotate_norm_backward(
     grad_NC,
     qkv_NC,
