@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
     **{job: ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND for job in JOBS},
     "cli": ROOMS | JOBS | {"run", "cluster", "model", "kernels", "assets"} | GROUND,
+    "__main__": {"cli"},
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from whet import __version__
 from whet.cluster import WorkerLostError, WorkerRaisedError
+from whet.cluster.torchrun import Patience, launched, refuse_command, serve_first, take_devices
 from whet.errors import UserError
 
 USAGE = """\
@@ -111,21 +112,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker, 130 when stopped."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
+    if _is_silent():
+        Patience()
     try:
         return _dispatch(arguments)
     except UserError as error:
-        print(f"whet: {error}", file=sys.stderr)
+        _say(f"whet: {error}")
         return 2
     except KeyboardInterrupt:
-        print("whet: stopped at once; the same command goes on from the last checkpoint", file=sys.stderr)
+        _say("whet: stopped at once; the same command goes on from the last checkpoint")
         return 130
     except (WorkerLostError, WorkerRaisedError) as error:
-        print(f"whet: {error}", file=sys.stderr)
-        print(f"The last checkpoint is as it was; this goes on from it: whet {shlex.join(arguments)}", file=sys.stderr)
+        again = "the same torchrun command" if launched() else "this"
+        _say(f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: whet {shlex.join(arguments)}")
         return 1
     except BrokenPipeError:  # `whet config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _is_silent() -> bool:
+    """Whether this is one of several processes of torchrun on a machine, which have the same to say."""
+    launch = launched()
+    return launch is not None and launch.local_rank > 0
+
+
+def _say(text: str) -> None:
+    if _is_silent():
+        Patience().wait()
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -155,6 +171,8 @@ def _dispatch(arguments: list[str]) -> int:
     if any(a in ("-h", "--help") for a in rest):
         print(HELP.get(name, USAGE).format(examples=examples_folder()))
         return 0
+    if name != "sft":
+        refuse_command(name)
     return commands[name](rest)
 
 
@@ -185,8 +203,13 @@ def _sft(arguments: list[str]) -> int:
     shown, arguments = _shown_rows(arguments)
     named = any(argument.startswith("config=") for argument in arguments)
     config = sft_config(load_config(arguments, None if named else examples_folder() / "sft" / "quickstart.yaml"))
+    launch = launched()
+    if launch is not None:
+        take_devices(config.trainer, launch)
     check_sft(config)
     check_files(config)
+    if launch is not None and launch.rank > 0:
+        return 0 if shown is not None else serve_first(launch, config.trainer.device)
     if shown is not None:
         from whet.sft.show import show
 
@@ -195,7 +218,7 @@ def _sft(arguments: list[str]) -> int:
 
     from whet.sft.train import sft
 
-    sft(config)
+    sft(config, launch)
     return 0
 
 

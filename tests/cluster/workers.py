@@ -70,6 +70,12 @@ class Worker:
             os.kill(os.getpid(), signal.SIGKILL)
         self.compute(60)
 
+    def die_before_collective(self, only: int) -> None:
+        """One rank is killed where the others wait for it."""
+        if self.rank.rank == only:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.all_reduce(1.0)
+
     def sleep_before_collective(self, only: int, seconds: float) -> None:
         """One rank does nothing where the others wait for it."""
         if self.rank.rank == only:

@@ -1,4 +1,4 @@
-"""Groups of workers, one for each device: in this process, or over Ray.
+"""Groups of workers, one for each device: in this process, over Ray, or in the processes of torchrun.
 
 Knows nothing of models or of what the workers do; `run/` brings the two together. Importing it imports neither Ray nor
 torch: a worker process sets its environment first.
@@ -10,6 +10,7 @@ from whet.cluster.local import open_local
 from whet.cluster.placement import Placement
 from whet.cluster.pulse import alive, waiting_for_ranks
 from whet.cluster.ray_cluster import Cluster, open_ray
+from whet.cluster.torchrun import TorchrunCluster
 
 __all__ = [
     "Cluster",
@@ -18,6 +19,7 @@ __all__ = [
     "Pending",
     "Placement",
     "Rank",
+    "TorchrunCluster",
     "WorkerLostError",
     "WorkerRaisedError",
     "alive",

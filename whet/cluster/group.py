@@ -19,7 +19,7 @@ class Rank:
     world: int
     local_rank: int  # among the ranks of its machine
     node: int
-    device: str  # "cpu", or "cuda:0": a process sees no device but its own
+    device: str  # "cpu", or "cuda:0" over Ray, where a process sees no device but its own
 
 
 Factory = Callable[[Rank], Any]

@@ -29,7 +29,7 @@ from whet.cluster.pulse import Pulse
 
 STACK_SIGNAL = signal.SIGUSR1
 # Other ranks may have to wait for one that writes a checkpoint; who is stuck is found out sooner by its heartbeat.
-_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 _SIOCGIFADDR = 0x8915  # netdevice(7)
 
 
@@ -107,7 +107,7 @@ class Host:
 
     @reported
     def join(self, call: int, address: str, port: int, own_address: str) -> None:
-        """Join torch.distributed: gloo for the CPU, NCCL for a GPU."""
+        """Join the other ranks."""
         assert self._setup is not None
         with self._counted(call):
             rank = self._setup.rank
@@ -122,20 +122,9 @@ class Host:
             for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
                 if (name := _interface(own_address)) is not None:
                     os.environ.setdefault(variable, name)
-            import torch
-            from torch.distributed import TCPStore, init_process_group
+            from torch.distributed import TCPStore
 
-            store = self._store or TCPStore(address, port, is_master=False, timeout=_COLLECTIVE_TIMEOUT)
-            on_gpu = rank.device != "cpu"
-            if on_gpu:
-                torch.cuda.set_device(rank.device)
-            init_process_group(
-                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-                store=store,
-                rank=rank.rank,
-                world_size=rank.world,
-                timeout=_COLLECTIVE_TIMEOUT,
-            )
+            join(rank, self._store or TCPStore(address, port, is_master=False, timeout=COLLECTIVE_TIMEOUT))
 
     @reported
     def build(self, call: int, factory: bytes) -> None:
@@ -177,6 +166,23 @@ class Host:
         faulthandler.enable(2)  # a crash in native code leaves its stack among the prints
         self._stacks = open(stack_file(folder, rank), "ab", buffering=0)  # noqa: SIM115 - as long as the process
         faulthandler.register(STACK_SIGNAL, self._stacks, all_threads=True)
+
+
+def join(rank: Rank, store: Any) -> None:
+    """Join torch.distributed at a store where all ranks meet: gloo for the CPU, NCCL for a GPU."""
+    import torch
+    from torch.distributed import init_process_group
+
+    on_gpu = rank.device != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(rank.device)
+    init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+        store=store,
+        rank=rank.rank,
+        world_size=rank.world,
+        timeout=COLLECTIVE_TIMEOUT,
+    )
 
 
 def log_file(folder: Path, rank: int) -> Path:

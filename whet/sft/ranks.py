@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from whet.cluster import Cluster, Placement, Rank
+from whet.cluster import Cluster, Placement, Rank, TorchrunCluster
 from whet.learn.learner import Learner, MakeLoss
 from whet.learn.updates import Progress
 from whet.run.rank import RankPlan, RankWorker
@@ -55,10 +55,12 @@ class RanksLearner(SpreadLearner):
         return cast(dict[str, float], metrics)
 
 
-def learner_on_ranks(plan: SftPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Learner:
-    """One rank for each device; they end with the stack."""
+def learner_on_ranks(
+    plan: SftPlan, torchrun: TorchrunCluster | None, folder: Path, say: Callable[[str], None], stack: ExitStack
+) -> Learner:
+    """One rank for each device: torchrun's processes, or Ray's, which end with the stack."""
     placement = Placement.of(plan.config.trainer)
-    cluster = stack.enter_context(Cluster(placement, folder))
+    cluster = torchrun or stack.enter_context(Cluster(placement, folder))
     group = cluster.open(plan)
     say(f"{group.size} ranks on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
     return cast(Learner, RanksLearner(group))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from whet.assets import resolve_data, resolve_model
+from whet.cluster import TorchrunCluster
 from whet.config import Config, run_folder
 from whet.config.check_sft import sft_batch_size
 from whet.data.demonstrations import DemonstrationDataset
@@ -57,7 +58,7 @@ class SftRooms:
     total_steps: int
 
 
-def open_rooms(config: Config, console: Console, stack: ExitStack) -> SftRooms:
+def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: TorchrunCluster | None = None) -> SftRooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     placement = choose_placement(config)
     keep_freed_memory(placement)
@@ -92,7 +93,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> SftRooms:
         console.note(note)
     plan = SftPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, False, None, folder.path, samples=False)
     if is_spread(config):
-        learner = learner_on_ranks(plan, folder.path / "ranks", console.note, stack)
+        learner = learner_on_ranks(plan, torchrun, folder.path / "ranks", console.note, stack)
     else:
         model = policy.load_policy(config, path, checkpoint, placement, console.note)
         learner = parts.open_learner(config, model, total_steps)

@@ -6,16 +6,24 @@ from contextlib import ExitStack
 
 from transformers.utils import logging as transformers_logging
 
+from whet.cluster import TorchrunCluster
+from whet.cluster.torchrun import Launch
 from whet.config import Config
 from whet.run.console import Console
 from whet.sft.rooms import open_rooms
 from whet.sft.trainer import SftTrainer
 
 
-def sft(config: Config) -> None:
-    """Learn from demonstrations as the config says, from the beginning or from where the run stands."""
+def sft(config: Config, launch: Launch | None = None) -> None:
+    """Learn from demonstrations as the config says, from the beginning or from where the run stands.
+
+    `launch` is torchrun's, for the first of its processes; the others run `serve_first`.
+    """
     transformers_logging.disable_progress_bar()  # its bars would tear ours
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     with ExitStack() as stack:
-        SftTrainer(open_rooms(config, console, stack)).fit()
+        torchrun = None
+        if launch is not None and launch.world > 1:  # first, so that the others hear whatever goes wrong
+            torchrun = stack.enter_context(TorchrunCluster(launch, config.trainer.device))
+        SftTrainer(open_rooms(config, console, stack, torchrun)).fit()
