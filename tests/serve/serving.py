@@ -1,14 +1,19 @@
-"""A server in a thread of the test's own process, on a tiny random model."""
+"""A server in a thread of the test's own process, on a tiny random model; or in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
@@ -119,3 +124,30 @@ def running(folder: Path, *arguments: str) -> Iterator[Server]:
         server.should_exit = True
         thread.join(10)
         service.close()
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[SimpleNamespace]:
+    """A `whet serve` process, once it serves."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet.cli", "serve", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if line.startswith("serving "):
+                break
+        assert process.poll() is None, "\n".join(lines)
+        found = re.search(r"serving (\S+) at (http://\S+)/v1", lines[-1])
+        assert found
+        yield SimpleNamespace(process=process, lines=lines, name=found[1], address=found[2])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

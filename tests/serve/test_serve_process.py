@@ -6,17 +6,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx2 as httpx
 import pytest
-from serve.serving import TOKEN
+from serve.serving import TOKEN, started
 
 from whet import cli
 from whet.config import load_config
@@ -24,33 +20,6 @@ from whet.config.check_serve import check_serve
 from whet.errors import UserError
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
-
-
-@contextmanager
-def started(*arguments: str, **environment: str) -> Iterator[SimpleNamespace]:
-    """A `whet serve` process, once it serves."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "serve", *arguments],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines: list[str] = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            if line.startswith("serving "):
-                break
-        assert process.poll() is None, "\n".join(lines)
-        found = re.search(r"serving (\S+) at (http://\S+)/v1", lines[-1])
-        assert found
-        yield SimpleNamespace(process=process, lines=lines, name=found[1], address=found[2])
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @pytest.mark.slow

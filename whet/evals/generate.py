@@ -5,6 +5,7 @@ Until then finished prompts stand in a journal beside it, from which the same co
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -59,6 +60,8 @@ def generate(config: Config) -> None:
         with replacing(output) as side:
             _write(side, output.suffix, (each for uid in dataset.uids for each in journal[uid]))
         part.unlink()
+    for log in output.parent.glob(f"{glob.escape(part.name)}*.log"):  # one of each process of the engine
+        log.unlink()
     console.note(f"{len(dataset)} prompts, {len(dataset) * params.n} samples: {output}")
 
 

@@ -29,7 +29,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int = 0
-    stop_ids: tuple[int, ...] = ()  # tokens that end a response besides the model's own; for the native engine
+    stop_ids: tuple[int, ...] = ()  # tokens that end a response besides the model's own; not every engine can
     top_logprobs: int = 0  # likeliest tokens to report at every place; not every engine can
 
     def __post_init__(self) -> None:
@@ -62,6 +62,10 @@ class Piece:
     log_probs: list[float]
     tops: list[list[tuple[int, float]]]  # the likeliest tokens at each place, where they were asked for
     finish: FinishReason | None  # None while it goes on
+
+
+class EngineGoneError(UserError):
+    """An engine ended by itself, and can be asked for nothing more; the message says how."""
 
 
 class Engine(Protocol):

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from whet.errors import UserError
+from whet.rollout.engine import EngineGoneError
 from whet.serve.answers import Usage
 from whet.serve.errors import ApiError
 from whet.serve.formats import Form
@@ -113,6 +114,8 @@ class _Answering(Generic[R]):
         deadline = self._arrived + self._service.config.serve.request_timeout
         try:
             await guarded(self._answer(), self._receive, self._ticket, deadline)
+        except EngineGoneError:
+            await self._fail(ApiError(500, "the engine has ended, and the server ends with it", "engine_failed"))
         except UserError as error:
             await self._fail(ApiError(400, str(error)))
         except ApiError as error:
@@ -166,7 +169,7 @@ class _Answering(Generic[R]):
 
     async def _added(self, job: Job, writers: list[Writer]) -> AsyncIterator[tuple[int, Added]]:
         loop, first = asyncio.get_running_loop(), True
-        async for piece in self._service.pieces(job.prompts, job.params):
+        async for piece in self._service.pieces(job.prompts, job.params, bool(self._request.stream)):
             if first:
                 first = False
                 self._service.metrics.observe("whet_first_token_seconds", loop.time() - self._arrived)

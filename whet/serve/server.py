@@ -97,6 +97,8 @@ def _run(service: Service, listening: socket.socket, say: Callable[[str], None])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if service.failure is not None:
+        raise UserError(service.failure)
     say("ended")
 
 
@@ -112,6 +114,10 @@ class _Server(uvicorn.Server):
         """Remember the loop that signals must reach."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether it is time to end: an engine that is gone can answer nobody, and whoever started this may again."""
+        return await super().on_tick(counter) or self._service.failure is not None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal takes no more requests and gives those there are some time."""

@@ -1,8 +1,7 @@
-"""Small models that vLLM's CPU build can run (heads of 32), and the interpreter that has it."""
+"""Small models that vLLM's CPU build can run (heads of 32), and an engine on one of them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,15 +33,6 @@ KINDS = {
     "qwen3": Qwen3Config(**SIZES, tie_word_embeddings=False),
 }
 ENDS = frozenset({1})
-
-
-@pytest.fixture(scope="session")
-def vllm_python() -> str:
-    """The interpreter that `make test-vllm VLLM_PYTHON=...` names."""
-    named = os.environ.get("VLLM_PYTHON")
-    if not named:
-        pytest.skip("vLLM is tested by: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python")
-    return named
 
 
 @pytest.fixture(scope="session")

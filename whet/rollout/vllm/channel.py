@@ -12,10 +12,11 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UserError
+from whet.rollout.engine import EngineGoneError
 from whet.rollout.vllm.child.whet_vllm_wire import receive, send
 from whet.rollout.vllm.media import Shown
 from whet.rollout.vllm.process import end_group, ending, last_words
@@ -23,6 +24,15 @@ from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import CHILD, Settings
 
 Offer = WeightSender | WeightsAtHand
+Hear = Callable[[str, dict[str, Any]], None]  # what was added to the sample of a key
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A reply that somebody waits for, and who wants to hear of its parts."""
+
+    future: Future[dict[str, Any]]
+    hear: Hear | None
 
 
 class Channel:
@@ -33,7 +43,7 @@ class Channel:
         self._connection, self._obituary = connection, obituary
         self._lock = threading.Lock()  # of who waits for what
         self._sending = threading.Lock()
-        self._waiting: dict[str, Future[dict[str, Any]]] = {}
+        self._waiting: dict[str, _Expected] = {}
         self._gone: str | None = None
         self._started = self._expect("start")
         threading.Thread(target=self._read, name="whet-vllm", daemon=True).start()
@@ -48,6 +58,11 @@ class Channel:
         """Requests that are being written."""
         return len(self._waiting)
 
+    @property
+    def gone(self) -> str | None:
+        """How the other side ended, once it has."""
+        return self._gone
+
     def submit(
         self,
         prompts: list[list[int]],
@@ -55,13 +70,15 @@ class Channel:
         params: dict[str, Any],
         version: int,
         shown: dict[int, Shown],
+        hear: Hear | None = None,
     ) -> list[Future[dict[str, Any]]]:
         """Queue samples: the key, the prompt and the seed of each; `shown` is what some prompts have besides text.
 
         Prompts of text go together; one that shows something has a frame of its own, once for all of its samples.
+        Where somebody wants to `hear` of a sample while it is written, its future holds the last of it only.
         """
-        futures = [self._expect(key) for key, _, _ in requests]
-        common = {"do": "add", "params": params, "version": version}
+        futures = [self._expect(key, hear) for key, _, _ in requests]
+        common = {"do": "add", "params": params, "version": version, "stream": hear is not None}
         if text := [request for request in requests if request[1] not in shown]:
             self._send(common | {"prompts": prompts, "requests": text})
         for which, media in shown.items():
@@ -95,13 +112,13 @@ class Channel:
         self._send({"do": what, **more})
         return future
 
-    def _expect(self, key: str) -> Future[dict[str, Any]]:
+    def _expect(self, key: str, hear: Hear | None = None) -> Future[dict[str, Any]]:
         future: Future[dict[str, Any]] = Future()
         future.set_running_or_notify_cancel()  # who gives up aborts; the reading thread alone settles it
         with self._lock:
             if self._gone is not None:
-                raise UserError(self._gone)
-            self._waiting[key] = future
+                raise EngineGoneError(self._gone)
+            self._waiting[key] = _Expected(future, hear)
         return future
 
     def _send(self, message: dict[str, Any], body: memoryview | None = None) -> None:
@@ -120,7 +137,7 @@ class Channel:
                     said = message["failed"]
                 elif "written" in message:
                     for key, reply in _samples(message["written"], body):
-                        self._settle(key, reply)
+                        self._settle(key, reply) if reply["finish"] else self._tell(key, reply)
                 elif "refused" in message:
                     for key, words in message["refused"].items():
                         self._settle(key, {"error": words})
@@ -133,16 +150,21 @@ class Channel:
 
     def _settle(self, key: str, reply: dict[str, Any]) -> None:
         with self._lock:
-            future = self._waiting.pop(key, None)
-        if future is not None:
-            future.set_result(reply)
+            expected = self._waiting.pop(key, None)
+        if expected is not None:
+            expected.future.set_result(reply)
+
+    def _tell(self, key: str, part: dict[str, Any]) -> None:
+        expected = self._waiting.get(key)
+        if expected is not None and expected.hear is not None:
+            expected.hear(key, part)
 
     def _die(self, words: str) -> None:
         with self._lock:
             self._gone = words
             waiting, self._waiting = list(self._waiting.values()), {}
-        for future in waiting:
-            future.set_exception(UserError(words))
+        for expected in waiting:
+            expected.future.set_exception(EngineGoneError(words))
 
 
 def _samples(table: list[list[Any]], body: bytearray) -> Iterator[tuple[str, dict[str, Any]]]:

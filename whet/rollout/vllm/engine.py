@@ -11,9 +11,10 @@ import itertools
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.vision import placeholder_ids
-from whet.rollout.engine import Engine, Progress, SamplingParams, Weights
+from whet.rollout.engine import Engine, Piece, Progress, SamplingParams, Weights
 from whet.rollout.native.sequence import Request
 from whet.rollout.native.sequence import Sequence as Response
 from whet.rollout.native.stop import StopCheck
@@ -32,9 +33,9 @@ from whet.rollout.vllm.media import MediaWriter
 from whet.rollout.vllm.replicas import Replicas
 from whet.rollout.vllm.server import OwnServerEngine, VLLMServerEngine
 from whet.rollout.vllm.settings import Settings, write_folder
+from whet.rollout.vllm.streaming import Reply, Stream, append
 from whet.types import Prompt, Sample
 
-Reply = dict[str, Any]
 _NEVER = -1e9  # added to a logit, it leaves a probability of zero
 
 
@@ -103,6 +104,23 @@ class VLLMEngine:
             raise
         return [self._sample(request) for request in requests]
 
+    async def stream(
+        self, prompts: Sequence[Prompt], params: SamplingParams, sample_ids: Sequence[int] | None = None
+    ) -> AsyncIterator[Piece]:
+        """The n samples of each prompt as they are written, more at a time for a slow reader; leaves when closed."""
+        if self._weights is not None:
+            await asyncio.to_thread(self._wake)
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        stream = Stream(prompts, params, self._stop)
+        requests = self._submit(prompts, params, ids, stream.add)
+        try:
+            for at, request in enumerate(requests):
+                request.future.add_done_callback(partial(stream.end, at))
+            async for piece in stream.pieces():
+                yield piece
+        finally:
+            self._abort(requests)
+
     def load(self, weights: Weights, version: int) -> None:
         """Sample with these weights from now on; every worker takes them, and they are checked there and here."""
         if self._vllm.pending:
@@ -130,6 +148,11 @@ class VLLMEngine:
         self._folder.cleanup()
 
     @property
+    def failure(self) -> str | None:
+        """How vLLM ended, once it has by itself."""
+        return self._vllm.gone
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         """The first process that runs vLLM, where it is another."""
         return self._vllm.processes[0]
@@ -148,7 +171,14 @@ class VLLMEngine:
                 self._vllm.load(weights, version, again=True)
                 self._loaded = version
 
-    def _submit(self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int]) -> list[_Request]:
+    def _submit(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        ids: Sequence[int],
+        hear: Callable[[int, Reply], None] | None = None,
+    ) -> list[_Request]:
+        """Queue n samples of each prompt; `hear` is told of parts of them, by their place in the list."""
         if self._loaded is None or self._loaded != self.version:
             raise RuntimeError(f"vLLM holds version {self._loaded} of the weights, not {self.version}: load them first")
         for prompt in prompts:
@@ -157,12 +187,14 @@ class VLLMEngine:
         firsts = torch.tensor(list(ids), dtype=torch.int64).reshape(-1, 1)
         seeds = stream_keys(params.seed, (firsts + torch.arange(params.n)).view(-1)).tolist()
         keys = [str(next(self._keys)) for _ in seeds]
+        places = {key: at for at, key in enumerate(keys)}
         futures = self._vllm.submit(
             [prompt.ids for prompt in prompts],
             [(key, at // params.n, seed & (2**63 - 1)) for at, (key, seed) in enumerate(zip(keys, seeds))],  # none < 0
             self._options(params),
             self._loaded,
             shown,
+            None if hear is None else lambda key, part: hear(places[key], part),
         )
         return [
             _Request(key, prompts[at // params.n], params, at % params.n, future)
@@ -188,7 +220,7 @@ class VLLMEngine:
             "min_p": params.min_p,
             "max_tokens": params.max_tokens,
             "stop": list(params.stop),
-            "stop_token_ids": [] if params.ignore_eos else self._end_ids,
+            "stop_token_ids": [*params.stop_ids, *([] if params.ignore_eos else self._end_ids)],
             "ignore_eos": True,
             "logprobs": 0,  # the sampled token's alone
             "flat_logprobs": True,
@@ -203,14 +235,17 @@ class VLLMEngine:
 
     def _sample(self, request: _Request) -> Sample:
         reply = request.future.result()
-        if "error" in reply:
-            raise UserError(f"{request.prompt.uid}: vLLM refused the prompt: {reply['error']}")
-        ids, log_probs, finish = reply["ids"], reply["log_probs"], reply["finish"]
-        if request.params.stop:  # vLLM spells tokens in its own way: whet's check has the last word on where it ends
-            taken, found = self._stop(Response(Request(request.prompt, request.params), request.index, 0), ids)
-            ids, log_probs, finish = ids[:taken], log_probs[:taken], found or finish
-        mask = [1] * len(ids)
-        return Sample(request.prompt, ids, mask, log_probs, finish, index=request.index, version=reply["version"])
+        written = Response(Request(request.prompt, request.params), request.index, 0)
+        append(written, reply, self._stop)
+        return Sample(
+            prompt=request.prompt,
+            ids=written.ids,
+            mask=[1] * len(written.ids),
+            log_probs=written.log_probs,
+            finish=written.finish or "abort",
+            index=request.index,
+            version=reply["version"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

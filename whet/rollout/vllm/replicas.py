@@ -11,7 +11,7 @@ import torch
 
 from whet.errors import UserError
 from whet.rollout.engine import Weights
-from whet.rollout.vllm.channel import Channel, InlineChannel, Offer, ProcessChannel
+from whet.rollout.vllm.channel import Channel, Hear, InlineChannel, Offer, ProcessChannel
 from whet.rollout.vllm.media import Shown
 from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import Settings
@@ -55,6 +55,11 @@ class Replicas:
         return sum(channel.pending for channel in self._channels)
 
     @property
+    def gone(self) -> str | None:
+        """How one of them ended, once one has."""
+        return next((channel.gone for channel in self._channels if channel.gone is not None), None)
+
+    @property
     def processes(self) -> list[subprocess.Popen[bytes]]:
         """The processes that run vLLM, where they are others."""
         return [channel.process for channel in self._channels if isinstance(channel, ProcessChannel)]
@@ -66,6 +71,7 @@ class Replicas:
         params: dict[str, Any],
         version: int,
         shown: dict[int, Shown],
+        hear: Hear | None = None,
     ) -> list[Future[dict[str, Any]]]:
         """Queue samples: the key, the prompt and the seed of each. Samples of a prompt stay together."""
         if self._asleep:
@@ -80,7 +86,7 @@ class Replicas:
             share = [(key, places[which], seed) for key, which, seed in requests if which in places]
             if share:
                 seen = {places[which]: media for which, media in shown.items() if which in places}
-                queued = channel.submit([prompts[which] for which in mine], share, params, version, seen)
+                queued = channel.submit([prompts[which] for which in mine], share, params, version, seen, hear)
                 futures |= zip((key for key, _, _ in share), queued)
         return [futures[key] for key, _, _ in requests]
 

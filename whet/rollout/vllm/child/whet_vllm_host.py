@@ -1,4 +1,4 @@
-"""The loop around vLLM's engine: read requests from a socket, step, write what finished.
+"""The loop around vLLM's engine: read requests from a socket, step, write what finished, or all that was added.
 
 Requests join and leave between any two steps. Weights are exchanged when nothing is being decoded. A frame carries as
 many requests, or finished samples, as there are at that moment.
@@ -35,6 +35,8 @@ class Host:
         if "mm_processor_cache_gb" in arguments and hasattr(EngineArgs, "mm_device_do_normalize"):
             arguments["mm_device_do_normalize"] = False  # newer ones would normalize the trainer's pixel values again
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        if current_platform.is_cpu():
+            _check_heads(self._engine.vllm_config.model_config.get_head_size())
         self._media: MediaReader | None = None  # once a prompt shows something
         self._reply = reply
         self._version: int | None = None  # of the weights: none until some are taken
@@ -61,6 +63,7 @@ class Host:
             return
         self._wake("weights", "kv_cache")
         options = message["params"]
+        kind = RequestOutputKind.DELTA if message["stream"] else RequestOutputKind.FINAL_ONLY
         if "logit_bias" in options:
             options["logit_bias"] = {int(token): bias for token, bias in options["logit_bias"].items()}
         shown = "shown" in message
@@ -68,7 +71,7 @@ class Host:
         for key, which, seed in message["requests"]:
             try:
                 prompts[which] = prompts[which] or self._with_media(message, body)
-                params = SamplingParams(**options, seed=seed, output_kind=RequestOutputKind.FINAL_ONLY)
+                params = SamplingParams(**options, seed=seed, output_kind=kind)
                 self._engine.add_request(key, prompts[which], params)
             except ValueError as error:
                 refused[key] = str(error)
@@ -110,17 +113,19 @@ class Host:
         self._reply({"did": "sleep", "level": level})
 
     def step(self) -> None:
-        """Bring every request some tokens further and hand out those that ended."""
-        ended, ids, log_probs = [], array("i"), array("f")
+        """Bring every request some tokens further; hand out those that ended, and what was added to streamed ones."""
+        table, ids, log_probs = [], array("i"), array("f")
         for output in self._engine.step():
-            if output.finished and (version := self._versions.pop(output.request_id, None)) is not None:
+            if (version := self._versions.get(output.request_id)) is not None:
+                if output.finished:
+                    del self._versions[output.request_id]
                 (written,) = output.outputs
                 found = written.logprobs
                 ids.extend(written.token_ids)
                 log_probs.extend(found.logprobs[at] for at in found.start_indices[: len(written.token_ids)])
-                ended.append([output.request_id, len(written.token_ids), written.finish_reason, version])
-        if ended:
-            self._reply({"written": ended}, memoryview(ids.tobytes() + log_probs.tobytes()))
+                table.append([output.request_id, len(written.token_ids), written.finish_reason, version])
+        if table:
+            self._reply({"written": table}, memoryview(ids.tobytes() + log_probs.tobytes()))
 
     def close(self) -> None:
         """End vLLM's own processes."""
@@ -139,6 +144,18 @@ class Host:
         if wanted:
             self._engine.wake_up(tags=wanted)
             self._asleep.difference_update(wanted)
+
+
+def _check_heads(size: int) -> None:
+    """On a CPU vLLM itself finds out with the first prompt, and ends."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    if not CPUAttentionBackend.supports_head_size(size):
+        known = ", ".join(str(each) for each in CPUAttentionBackend.get_supported_head_sizes())
+        raise ValueError(
+            f"the model has attention heads of {size} elements, and vLLM on a CPU runs those of {known} only; "
+            "set worker.rollout.name=native"
+        )
 
 
 def serve(connection: socket.socket, on_hangup: Callable[[], None]) -> bool:
