@@ -13,7 +13,8 @@ from pathlib import Path
 
 from whet import __version__
 from whet.cluster import WorkerLostError, WorkerRaisedError
-from whet.cluster.torchrun import Patience, launched, refuse_command, serve_first, take_devices
+from whet.cluster.launch import Patience, is_silent, launched, refuse_command, say, take_devices
+from whet.cluster.torchrun import serve_first
 from whet.errors import UserError
 
 USAGE = """\
@@ -112,36 +113,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker, 130 when stopped."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
-    if _is_silent():
+    if is_silent():
         Patience()
     try:
         return _dispatch(arguments)
     except UserError as error:
-        _say(f"whet: {error}")
+        say(f"whet: {error}")
         return 2
     except KeyboardInterrupt:
-        _say("whet: stopped at once; the same command goes on from the last checkpoint")
+        say("whet: stopped at once; the same command goes on from the last checkpoint")
         return 130
     except (WorkerLostError, WorkerRaisedError) as error:
         again = "the same torchrun command" if launched() else "this"
-        _say(f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: whet {shlex.join(arguments)}")
+        say(f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: whet {shlex.join(arguments)}")
         return 1
     except BrokenPipeError:  # `whet config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def _is_silent() -> bool:
-    """Whether this is one of several processes of torchrun on a machine, which have the same to say."""
-    launch = launched()
-    return launch is not None and launch.local_rank > 0
-
-
-def _say(text: str) -> None:
-    if _is_silent():
-        Patience().wait()
-    else:
-        print(text, file=sys.stderr, flush=True)
 
 
 def _dispatch(arguments: list[str]) -> int:

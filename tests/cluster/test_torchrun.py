@@ -13,7 +13,8 @@ from cluster.workers import Unbuildable, Worker
 
 from whet.cli import main
 from whet.cluster import Rank, TorchrunCluster, WorkerLostError, WorkerRaisedError
-from whet.cluster.torchrun import Launch, exit_code, launched, serve_first, take_devices
+from whet.cluster.launch import Launch, launched, take_devices
+from whet.cluster.torchrun import exit_code, serve_first
 from whet.config import load_config
 from whet.errors import UserError
 

@@ -21,94 +21,14 @@ from typing import Any
 from whet.cluster.failure import WorkerLostError, failure_of
 from whet.cluster.group import Factory, Rank
 from whet.cluster.host import COLLECTIVE_TIMEOUT, join
+from whet.cluster.launch import Launch, Patience
 from whet.cluster.local import Finished
-from whet.config.trainer import TrainerConfig
 from whet.errors import UserError
 
-_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IDLE_TIMEOUT = timedelta(days=7)  # between two calls the first rank reads data, for as long as that takes
 _GRACE_SECONDS = 3.0  # for the first rank to say that the job ends
 _NEWS_SECONDS = 1.0  # for gloo to tell that another rank ended
-_SPEAK_SECONDS = 10.0  # for another process to say why
 _ENDED = "ended"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What torchrun told this process."""
-
-    rank: int
-    world: int
-    local_rank: int
-    local_world: int  # processes on this machine
-
-    @property
-    def nodes(self) -> int:
-        """Machines, with as many processes each."""
-        return self.world // self.local_world
-
-
-def launched() -> Launch | None:
-    """This process' place in torchrun's job; None where torchrun did not start it."""
-    found = [os.environ.get(name, "") for name in _VARIABLES]
-    return Launch(*map(int, found)) if all(found) else None
-
-
-def take_devices(trainer: TrainerConfig, launch: Launch) -> None:
-    """Let the config ask for the devices that torchrun decided on; 1, the default, leaves them to it."""
-    if launch.world % launch.local_world:
-        raise UserError(
-            f"torchrun started {launch.world} processes in all and {launch.local_world} on this machine: give every "
-            "machine the same --nproc_per_node"
-        )
-    started = {"n_gpus_per_node": (launch.local_world, "--nproc_per_node"), "nnodes": (launch.nodes, "--nnodes")}
-    for key, (count, option) in started.items():
-        asked = getattr(trainer, key)
-        if asked not in (1, count):
-            raise UserError(
-                f"trainer.{key}={asked}, but torchrun was started with {option} {count}: leave the key out, since "
-                f"torchrun decides, or start it with {option} {asked}"
-            )
-        setattr(trainer, key, count)
-
-
-def refuse_command(name: str) -> None:
-    """Raise a `UserError` where torchrun has started a command several times that is made to be started once."""
-    launch = launched()
-    if launch is not None and launch.world > 1:
-        hint = (
-            "; trainer.n_gpus_per_node and trainer.nnodes say on how many devices Ray runs it"
-            if name == "train"
-            else ""
-        )
-        raise UserError(f"whet {name} does not run under torchrun: start it once, without torchrun{hint}")
-
-
-class Patience:
-    """Of a process that ends badly but has nothing to say: if it were the first to end, torchrun would end the one that
-    is about to speak. From the first one on, torchrun's signals are only remembered."""
-
-    told = False  # by torchrun to end, as all are when another process has ended
-
-    def __init__(self) -> None:
-        for number in _SIGNALS:
-            signal.signal(number, self._hear)
-
-    def wait(self) -> None:
-        """Until torchrun tells this process to end, or a while."""
-        end = time.monotonic() + _SPEAK_SECONDS
-        while not Patience.told and time.monotonic() < end:
-            time.sleep(0.05)
-
-    def lose(self) -> None:
-        """End by a signal again."""
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-
-    @staticmethod
-    def _hear(number: int, frame: FrameType | None) -> None:
-        Patience.told = True
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from transformers.utils import logging as transformers_logging
 
 from whet.cluster import TorchrunCluster
-from whet.cluster.torchrun import Launch
+from whet.cluster.launch import Launch
 from whet.config import Config
 from whet.run.console import Console
 from whet.sft.rooms import open_rooms
