@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,6 +18,9 @@ if not torch.cuda.is_available():
 
 from whet import kernels
 from whet.assets import builtin
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what is in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -85,9 +85,13 @@ def _run(model: PreTrainedModel) -> tuple[torch.Tensor, dict[str, torch.Tensor]]
     return hidden.detach(), gradients
 
 
-QUICK = {("llama", True), ("qwen3", False), ("gemma3", False)}  # the interpreter takes about ten seconds for each
+def _slow_but(quick: bool) -> list[pytest.MarkDecorator]:
+    """The interpreter takes about ten seconds for a case: without a GPU most of them wait for `make test-all`."""
+    return [] if quick or DEVICE == "cuda" else [pytest.mark.slow]
+
+
 CASES = [
-    pytest.param(name, recompute, marks=[] if DEVICE == "cuda" or (name, recompute) in QUICK else [pytest.mark.slow])
+    pytest.param(name, recompute, marks=_slow_but((name, recompute) == ("llama", True)))
     for name in FUSED
     for recompute in (False, True)
 ]
@@ -119,7 +123,7 @@ def test_another_structure_is_left_to_its_modules(name: str) -> None:
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_slow_but(n in ("gemma3", "qwen3"))) for n in FUSED])
 @torch.no_grad()
 def test_decoding_over_pages_gives_the_same_as_a_whole_pass(name: str) -> None:
     from whet.model.paged import PagedAttention

@@ -63,7 +63,7 @@ def count_lines(metrics: Path) -> int:
     ("more", "kills"),
     [
         pytest.param((), 7, id="plain"),
-        pytest.param(RICH, 7, id="rich"),
+        pytest.param(RICH, 7, id="rich", marks=pytest.mark.slow),
         pytest.param((*RICH, "trainer.max_steps=40"), 60, id="many", marks=pytest.mark.slow),
     ],
 )

@@ -83,7 +83,8 @@ def _all_pages_are_free(engine: NativeEngine) -> bool:
     return runner._pool.idle
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_same_samples_as_the_plain_runner(paged: Make, plain: NativeEngine, temperature: float) -> None:
     # one token, less than a page, exactly a page behind the first token, more than one
     prompts = _prompts(1, 5, PAGE + 1, 2 * PAGE + 3)
