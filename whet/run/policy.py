@@ -8,6 +8,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.config import Config
 from whet.errors import UserError
+from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
@@ -16,6 +17,13 @@ from whet.run.device import Placement, reference_placement
 from whet.run.manifest import Checkpoint
 from whet.run.offloading import reference_residence
 from whet.run.parts import budget, load_weights, local_name
+
+
+def check_model(config: Config, model: PretrainedConfig) -> int | None:
+    """That the model can be trained as the config says; `adapter_parameters` of it."""
+    check_sizes(model, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
+    check_frozen(config, model)
+    return adapter_parameters(config, model)
 
 
 def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:

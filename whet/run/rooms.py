@@ -11,18 +11,16 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.assets import resolve_model
 from whet.cluster import Group
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
 from whet.learn.critic import Critic
-from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.fused import make_exact
-from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
+from whet.model.load import count_parameters
 from whet.model.names import folder_weights
-from whet.model.processor import Processor, load_processor
+from whet.model.processor import Processor
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
@@ -37,6 +35,7 @@ from whet.run.extensions import load_extensions
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
+from whet.run.model_folder import find_model
 from whet.run.offloading import offload_notes
 from whet.run.perception import check_eyes
 from whet.run.pools import Models, spread_models
@@ -140,24 +139,17 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     placement = choose_placement(config)
     check_engine_server(config)
     keep_freed_memory(placement)
-    chosen = config.worker.actor.model
-    path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
-    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
-    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
-    check_vllm(config, model_config)
-    check_sizes(model_config, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
-    policy.check_frozen(config, model_config)
-    adapters = policy.adapter_parameters(config, model_config)
-    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
-    ends = end_ids(path, tokenizer)
+    model = find_model(config, console.note)
+    path, tokenizer, processor = model.path, model.tokenizer, model.processor
+    check_vllm(config, model.config)
+    adapters = policy.check_model(config, model.config)
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
-        parts.check_lengths(each, model_config, tokenizer)
+        parts.check_lengths(each, model.config, tokenizer)
         parts.check_critic_of(each)
     critic_path = parts.critic_path(config, tokenizer, console)
     if is_spread(config):
         check_spread(config)
-    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
     for each in [config, *stages.configs]:
         check_eyes(each.algorithm, processor)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
@@ -181,7 +173,15 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         console.note(note)
     uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
     plan = RankPlan(
-        config, path, tokenizer_path, ends, checkpoint, total_steps, uses_reference, critic_path, folder.path
+        config,
+        path,
+        model.tokenizer_path,
+        model.ends,
+        checkpoint,
+        total_steps,
+        uses_reference,
+        critic_path,
+        folder.path,
     )
     if is_spread(config):
         models = spread_models(plan, folder.path / "ranks", console.note, stack)

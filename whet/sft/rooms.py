@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.assets import resolve_data, resolve_model
+from whet.assets import resolve_data
 from whet.cluster import TorchrunCluster
 from whet.config import Config, run_folder
 from whet.config.check_sft import sft_batch_size
 from whet.data.demonstrations import DemonstrationDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
-from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
-from whet.model.processor import Processor, load_processor
+from whet.model.load import count_parameters
+from whet.model.processor import Processor
 from whet.run import parts, policy
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
@@ -26,6 +24,7 @@ from whet.run.device import choose_placement, choose_threads, keep_freed_memory
 from whet.run.folder import RunFolder
 from whet.run.interrupt import Interrupt
 from whet.run.manifest import Checkpoint
+from whet.run.model_folder import ModelFolder, find_model
 from whet.run.offloading import offload_notes
 from whet.run.resume import check_disk, starting_point, take_position
 from whet.run.rooms import open_tracker
@@ -62,41 +61,36 @@ def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: Tor
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     placement = choose_placement(config)
     keep_freed_memory(placement)
-    chosen = config.worker.actor.model
-    path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
-    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
-    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
-    check_sizes(model_config, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
-    policy.check_frozen(config, model_config)
-    adapters = policy.adapter_parameters(config, model_config)
-    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
-    ends = end_ids(path, tokenizer)
-    parts.check_lengths(config, model_config, tokenizer)
-    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
-    loader = None if config.trainer.val_only else _train_loader(config, tokenizer, ends, console, processor)
-    val_loader = _val_loader(config, tokenizer, ends, console, processor)
+    model = find_model(config, console.note)
+    adapters = policy.check_model(config, model.config)
+    parts.check_lengths(config, model.config, model.tokenizer)
+    loader = None if config.trainer.val_only else _train_loader(config, model, console)
+    val_loader = _val_loader(config, model, console)
     total_steps = console.total_steps = _count_steps(config, loader)
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, folder, console, JOB)
     take_position(checkpoint, loader)
-    check_disk(config, folder, [path], total_steps, console, adapters)
+    check_disk(config, folder, [model.path], total_steps, console, adapters)
     console.log_to(folder.log)
     tracker = open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):
         folder.write_config(config.to_yaml())
 
-    choose_threads(placement, count_parameters(path))
+    choose_threads(placement, count_parameters(model.path))
     for note in offload_notes(config, placement.device):
         console.note(note)
-    plan = SftPlan(config, path, tokenizer_path, ends, checkpoint, total_steps, False, None, folder.path, samples=False)
     if is_spread(config):
+        plan = SftPlan(
+            config, model.path, model.tokenizer_path, model.ends, checkpoint, total_steps, False, None, folder.path,
+            samples=False,
+        )  # fmt: skip
         learner = learner_on_ranks(plan, torchrun, folder.path / "ranks", console.note, stack)
     else:
-        model = policy.load_policy(config, path, checkpoint, placement, console.note)
-        learner = parts.open_learner(config, model, total_steps)
+        weights = policy.load_policy(config, model.path, checkpoint, placement, console.note)
+        learner = parts.open_learner(config, weights, total_steps)
     return SftRooms(
         config=config,
         console=console,
@@ -105,8 +99,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: Tor
         checkpoints=checkpoints,
         checkpoint=checkpoint,
         tracker=tracker,
-        tokenizer=tokenizer,
-        processor=processor,
+        tokenizer=model.tokenizer,
+        processor=model.processor,
         loader=loader,
         val_loader=val_loader,
         learner=learner,
@@ -114,10 +108,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: Tor
     )
 
 
-def _train_loader(
-    config: Config, tokenizer: PreTrainedTokenizerBase, ends: Set[int], console: Console, processor: Processor | None
-) -> Loader:
-    dataset = open_demonstrations(config, "train_files", tokenizer, ends, console, processor)
+def _train_loader(config: Config, model: ModelFolder, console: Console) -> Loader:
+    dataset = open_demonstrations(config, "train_files", model, console)
     size, key = sft_batch_size(config), "data.rollout_batch_size" if config.sft.batch_size is None else "sft.batch_size"
     if len(dataset) < size:
         raise UserError(
@@ -127,28 +119,26 @@ def _train_loader(
     return PromptLoader(dataset, size, config.data.shuffle, config.data.seed, warn=console.warn)
 
 
-def _val_loader(
-    config: Config, tokenizer: PreTrainedTokenizerBase, ends: Set[int], console: Console, processor: Processor | None
-) -> Loader | None:
+def _val_loader(config: Config, model: ModelFolder, console: Console) -> Loader | None:
     if not config.data.val_files:
         return None
-    dataset = open_demonstrations(config, "val_files", tokenizer, ends, console, processor)
+    dataset = open_demonstrations(config, "val_files", model, console)
     size = config.data.val_batch_size if config.data.val_batch_size > 0 else VAL_ROWS
     return PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
 
 
-def open_demonstrations(
-    config: Config,
-    key: str,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: Set[int],
-    console: Console,
-    processor: Processor | None,
-) -> DemonstrationDataset:
+def open_demonstrations(config: Config, key: str, model: ModelFolder, console: Console) -> DemonstrationDataset:
     """The rows of `data.train_files` or `data.val_files`, said in a line."""
     files = ",".join(resolve_data(part.strip(), console.note) for part in getattr(config.data, key).split(","))
     dataset = DemonstrationDataset(
-        files, config.data, config.sft, tokenizer, ends, f"data.{key}", parts.resolver(config), processor
+        files,
+        config.data,
+        config.sft,
+        model.tokenizer,
+        model.ends,
+        f"data.{key}",
+        parts.resolver(config),
+        model.processor,
     )
     console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
     if dataset.endless and key == "train_files":

@@ -7,13 +7,10 @@ from itertools import groupby
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.assets import resolve_model
 from whet.config import Config
-from whet.model.load import end_ids, load_model_config, load_tokenizer
-from whet.model.processor import load_processor
-from whet.run import parts
 from whet.run.console import Console
 from whet.run.lines import visible
+from whet.run.model_folder import find_model
 from whet.sft.rooms import open_demonstrations
 from whet.types import Sample
 
@@ -22,19 +19,13 @@ OPEN, CLOSE = "⟦", "⟧"
 
 def show(config: Config, rows: int, say: Callable[[str], None]) -> None:
     """Say the demonstrations of the first rows of the training data."""
-    chosen = config.worker.actor.model
-    path = resolve_model(parts.local_name(config, chosen.model_path or ""), say)
-    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
-    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
-    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
-    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
-    ends, console = end_ids(path, tokenizer), Console(quiet=True)
-    dataset = open_demonstrations(config, "train_files", tokenizer, ends, console, processor)
+    model = find_model(config, say)
+    dataset = open_demonstrations(config, "train_files", model, Console(quiet=True))
     for samples in dataset.take(range(min(rows, len(dataset)))):
         for sample in samples:
             learned, tokens = sum(sample.mask), len(sample.prompt.ids) + len(sample.ids)
             say(f"── {sample.prompt.uid}: {tokens} tokens, {learned} to learn ──")
-            say(visible(bracketed(sample, tokenizer)))
+            say(visible(bracketed(sample, model.tokenizer)))
 
 
 def bracketed(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> str:
