@@ -190,7 +190,7 @@ def test_the_description_names_what_this_server_allows(server):
 
 
 def test_an_engine_that_does_not_stream_sends_each_response_whole(folder, other_folder):
-    """As vLLM's does not; transformers' stands in for it, behind the same protocol."""
+    """As vLLM behind its own server does not; transformers' stands in for it, behind the same protocol."""
     with running(folder) as server:
         service = server.service
         native = service.engine
