@@ -11,8 +11,8 @@ from transformers import LlamaConfig
 
 from whet.config import Config, load_config
 from whet.learn.updates import Budget
+from whet.run.budget import budget
 from whet.run.device import choose_placement
-from whet.run.parts import budget
 
 LENGTHS = ("data.max_prompt_length=100", "data.max_response_length=400")
 MODEL = LlamaConfig(

@@ -19,8 +19,8 @@ from whet.assets import resolve_model
 from whet.cli import main
 from whet.config import load_config
 from whet.learn.memory import head_bytes, model_bytes
+from whet.run.budget import _held_bytes
 from whet.run.device import choose_placement
-from whet.run.parts import _held_bytes
 from whet.run.policy import load_policy
 from whet.run.tracking import read_metrics
 

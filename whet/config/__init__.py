@@ -3,7 +3,7 @@
 from whet.config.check import check_config, check_critic, val_rollout
 from whet.config.check_recipes import draws_allowed, refills
 from whet.config.describe import describe, diff
-from whet.config.files import check_files, resolve_path, run_folder
+from whet.config.files import check_files, local_name, resolve_path, run_folder
 from whet.config.load import load_config
 from whet.config.schema import Config
 from whet.config.spelling import nearest
@@ -19,6 +19,7 @@ __all__ = [
     "diff",
     "draws_allowed",
     "load_config",
+    "local_name",
     "nearest",
     "read_stages",
     "refills",

@@ -25,6 +25,12 @@ def resolve_path(config: Config, value: str) -> Path:
     return next((each for each in beside if os.path.exists(each)), beside[0])
 
 
+def local_name(config: Config, name: str) -> str:
+    """A folder's path where one stands, a hub id or built-in name unchanged."""
+    path = resolve_path(config, name)
+    return str(path) if path.exists() else name
+
+
 def run_folder(config: Config) -> Path:
     """Where the run writes: `trainer.save_checkpoint_path`, or checkpoints/project_name/experiment_name."""
     trainer = config.trainer

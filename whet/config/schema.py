@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from whet.config.algorithm import AlgorithmConfig
 from whet.config.data import DataConfig
 from whet.config.evals import EvalConfig, GenerateConfig
 from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
+from whet.config.model import ModelConfig
 from whet.config.reward import RewardConfig
 from whet.config.rollout import RolloutConfig
 from whet.config.serve import ServeConfig
@@ -36,6 +37,19 @@ class WorkerConfig:
     ref: RefConfig = field(default_factory=RefConfig, metadata=section("the frozen model that KL is measured against"))
     reward: RewardConfig = field(default_factory=RewardConfig, metadata=section("the function that scores samples"))
     rollout: RolloutConfig = field(default_factory=RolloutConfig, metadata=section("the engine that samples responses"))
+
+    @property
+    def critic_model(self) -> ModelConfig:
+        """`critic.model`; without a path of its own it is the actor's model, opened as the actor's is."""
+        own, actor = self.critic.model, self.actor.model
+        if own.model_path is not None:
+            return own
+        return replace(
+            own,
+            model_path=actor.model_path,
+            trust_remote_code=own.trust_remote_code or actor.trust_remote_code,
+            override_config=actor.override_config | own.override_config,
+        )
 
 
 @dataclass

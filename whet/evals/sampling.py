@@ -13,21 +13,21 @@ from typing import cast
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from whet.assets import resolve_model
 from whet.config import Config, resolve_path
 from whet.config.check_server import WITHOUT_UPDATES
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.fused import make_exact
-from whet.model.load import count_parameters, end_ids, load_model_config, load_tokenizer
+from whet.model.load import count_parameters, end_ids
 from whet.model.names import folder_weights
-from whet.model.processor import Processor, load_processor
+from whet.model.processor import Processor
 from whet.rollout.engine import Engine, SamplingParams
 from whet.run import parts, policy
 from whet.run.console import Console
 from whet.run.device import choose_placement, choose_threads, keep_freed_memory
 from whet.run.engines import default_slots, open_engine
 from whet.run.manifest import Checkpoint, DamagedError, verify
+from whet.run.model_folder import find_model
 from whet.run.servers import check_engine_server, open_server
 from whet.run.vllm import check_vllm
 from whet.types import Prompt, Sample
@@ -91,17 +91,12 @@ class Policy:
 def open_policy(config: Config, console: Console) -> Policy:
     """Find the model, its tokenizer and its engine's server, and check that they go with the config."""
     check_engine_server(config)
-    chosen = config.worker.actor.model
-    path = resolve_model(parts.local_name(config, chosen.model_path or ""), console.note)
+    found = find_model(config, console.note)
     checkpoint = _checkpoint(config)
-    model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
-    check_vllm(config, model_config)
-    policy.adapter_parameters(config, model_config)
-    tokenizer_path = parts.local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
-    tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
-    parts.check_lengths(config, model_config, tokenizer)
-    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
-    return Policy(config, path, tokenizer, model_config, processor, checkpoint)
+    check_vllm(config, found.config)
+    policy.adapter_parameters(config, found.config)
+    parts.check_lengths(config, found.config, found.tokenizer)
+    return Policy(config, found.path, found.tokenizer, found.config, found.processor, checkpoint)
 
 
 def sample_all(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
-from whet.config import Config
+from whet.config import Config, local_name
 from whet.model.load import end_ids, load_model_config, load_tokenizer
 from whet.model.processor import Processor, load_processor
-from whet.run.parts import local_name
 
 
 @dataclass(frozen=True)

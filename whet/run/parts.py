@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from whet.algos import needs_of
-from whet.assets import resolve_data, resolve_model
-from whet.config import Config, check_critic, resolve_path
-from whet.config.model import ModelConfig
+from whet.assets import resolve_data
+from whet.config import Config, resolve_path
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.learn.critic import Critic
-from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
-from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.reference import Reference
-from whet.learn.updates import Budget
-from whet.learn.value_head import ValueModel
-from whet.model.fused import decoder_of
-from whet.model.load import count_parameters, load_backbone, load_model, load_model_config
+from whet.model.load import load_model
 from whet.model.processor import Processor
-from whet.model.vision import freeze_tower
 from whet.reward.scorer import RewardScorer
-from whet.rollout.engine import KEPT_CACHE
+from whet.run.budget import budget
 from whet.run.console import Console
-from whet.run.device import Placement, choose_placement
-from whet.run.experience import needs_reference
-from whet.run.manifest import Checkpoint
+from whet.run.device import Placement
 from whet.run.offloading import shares_weights
 from whet.run.stages import Stages
 from whet.types import Prompt
@@ -47,12 +35,6 @@ CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are
 def resolver(config: Config) -> Callable[[str], Path]:
     """Paths as the config means them: from the working directory, else beside the config file."""
     return lambda value: resolve_path(config, value)
-
-
-def local_name(config: Config, name: str) -> str:
-    """A folder's path where one stands, a hub id or built-in name unchanged."""
-    path = resolve_path(config, name)
-    return str(path) if path.exists() else name
 
 
 def check_lengths(
@@ -172,118 +154,6 @@ def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Le
     actor = config.worker.actor
     tokens, shared = budget(config, "actor", model), shares_weights(config)
     return Learner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
-
-
-def critic_model(config: Config) -> ModelConfig:
-    """`worker.critic.model`; without a path of its own it is the actor's model, opened as the actor's is."""
-    own, actor = config.worker.critic.model, config.worker.actor.model
-    if own.model_path is not None:
-        return own
-    return replace(
-        own,
-        model_path=actor.model_path,
-        trust_remote_code=own.trust_remote_code or actor.trust_remote_code,
-        override_config=actor.override_config | own.override_config,
-    )
-
-
-def check_critic_of(config: Config) -> bool:
-    """Whether the estimator needs a critic, whose config is then in order."""
-    needed = "values" in needs_of(config.algorithm.adv_estimator)
-    check_critic(config, needed)
-    return needed
-
-
-def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
-    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
-    if not check_critic_of(config) or config.trainer.val_only:
-        return None
-    chosen = critic_model(config)
-    path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
-    model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
-    check_lengths(config, model, tokenizer, "critic")
-    check_sizes(model, 1, config.worker.critic.ulysses_size, "critic")
-    return path
-
-
-def critic_weights(path: str, checkpoint: Checkpoint | None) -> str:
-    """The folder that the critic's weights are read from: the checkpoint's, or the first one in `path`."""
-    saved = checkpoint.path / "critic" / "huggingface" if checkpoint else None
-    return str(saved) if saved is not None and saved.is_dir() else path
-
-
-def load_critic(config: Config, weights: str, placement: Placement) -> ValueModel:
-    """A value model on its device; its values are 0 where the folder has no value head."""
-    chosen = critic_model(config)
-    backbone = load_backbone(
-        weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
-    )
-    if config.worker.critic.model.freeze_vision_tower:
-        freeze_tower(backbone)
-    model = ValueModel(backbone)
-    model.load_head(Path(weights))
-    return model
-
-
-def open_critic(config: Config, model: ValueModel, total_steps: int) -> Critic:
-    """The value model with its optimizer."""
-    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))
-
-
-def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
-    """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
-
-    Without a GPU it is so many of the longest samples.
-    """
-    worker = getattr(config.worker, part)
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
-    planned = None
-    if model is not None and model.device.type == "cuda":
-        total = torch.cuda.get_device_properties(model.device).total_memory
-        planned = plan(
-            total,
-            _held_bytes(config, part, model) + round(KEPT_CACHE * total),
-            sum(p.numel() for p in model.parameters()),
-            token_bytes(
-                model.config,
-                model.dtype,
-                fused=decoder_of(model) is not None,
-                tower_trained=not worker.model.freeze_vision_tower,
-            ),
-            longest,
-            needed=(tokens or longest) if worker.dynamic_batching else by_samples,
-            recompute=worker.model.enable_gradient_checkpointing,
-            shared=worker.ulysses_size,
-        )
-    recompute = planned is None or planned.recompute
-    if not worker.dynamic_batching:
-        return Budget(None, None, recompute)
-    if tokens is not None:
-        return Budget(tokens, tokens, recompute)
-    return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
-
-
-def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
-    """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
-
-    The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
-    """
-    own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
-    held = model_bytes(own - trained, model.dtype, trained=False) + model_bytes(trained, model.dtype, trained=True)
-    held += head_bytes(model.config, model.dtype)
-    actor, adapters = own, config.worker.actor.model.lora.rank > 0
-    if "values" in needs_of(config.algorithm.adv_estimator):
-        paths = {"actor": config.worker.actor.model.model_path, "critic": critic_model(config).model_path}
-        other = "critic" if part == "actor" else "actor"
-        path = local_name(config, paths[other] or "")
-        size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
-        whole = other == "critic" or not adapters
-        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole)
-        actor = own if part == "actor" else size
-    if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
-        held += model_bytes(actor, choose_placement(config).dtype, trained=False)
-    return held
 
 
 def recompute_old_log_probs(config: Config) -> bool:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from whet.config import Config
+from whet.config import Config, local_name
 from whet.errors import UserError
 from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
 from whet.model.vision import freeze_tower, has_vision
+from whet.run.budget import budget
 from whet.run.device import Placement, reference_placement
 from whet.run.manifest import Checkpoint
 from whet.run.offloading import reference_residence
-from whet.run.parts import budget, load_weights, local_name
+from whet.run.parts import load_weights
 
 
 def check_model(config: Config, model: PretrainedConfig) -> int | None:

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from whet.cluster import Rank
-from whet.config import Config
+from whet.config import Config, local_name
 from whet.learn.critic import Critic
 from whet.learn.layout import lay_out
 from whet.learn.learner import Learner
@@ -30,7 +30,8 @@ from whet.model.lora import add_adapters, has_adapters
 from whet.model.names import folder_weights
 from whet.model.vision import freeze_tower
 from whet.rollout.engine import Engine, SamplingParams
-from whet.run import parts, policy
+from whet.run import critics, parts, policy
+from whet.run.budget import budget
 from whet.run.device import Placement, choose_placement, reference_placement
 from whet.run.engines import devices_shared, engine_ranks, has_own_weights, open_engine
 from whet.run.extensions import load_extensions
@@ -80,7 +81,7 @@ class RankWorker:
         self._reference: Reference | None = None
         if plan.uses_reference:
             frozen = model if has_adapters(model) else _load(plan, reference_placement(config, placement), None, "ref")
-            tokens = parts.budget(config, "actor", frozen).tokens_experience
+            tokens = budget(config, "actor", frozen).tokens_experience
             self._reference = Reference(
                 frozen,
                 config.worker.actor,
@@ -92,7 +93,7 @@ class RankWorker:
         self._sent = False
         self._critic: Critic | None = None
         if plan.critic_path is not None:
-            self._critic = parts.open_critic(config, _load_critic(plan, plan.critic_path, device), plan.total_steps)
+            self._critic = critics.open_critic(config, _load_critic(plan, plan.critic_path, device), plan.total_steps)
         self._engine: Engine | None = None
         if plan.samples:
             with devices_shared(config, rank):
@@ -232,7 +233,7 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None, p
     def empty() -> PreTrainedModel:
         model = empty_model(plan.path, placement.dtype, chosen.trust_remote_code, chosen.override_config)
         if chosen.lora.rank:
-            add_adapters(model, chosen.lora, parts.local_name(config, chosen.model_path or ""), config.data.seed)
+            add_adapters(model, chosen.lora, local_name(config, chosen.model_path or ""), config.data.seed)
         if chosen.freeze_vision_tower:
             freeze_tower(model)
         return model
@@ -248,8 +249,8 @@ def _load(plan: RankPlan, placement: Placement, checkpoint: Checkpoint | None, p
 
 def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
     """The value model of a checkpoint, or the first one, sharded likewise."""
-    config, chosen = plan.config, parts.critic_model(plan.config)
-    weights = parts.critic_weights(path, plan.checkpoint)
+    config, chosen = plan.config, plan.config.worker.critic_model
+    weights = critics.critic_weights(path, plan.checkpoint)
     dtype = choose_placement(config, "critic").dtype
 
     def empty() -> ValueModel:
@@ -260,7 +261,7 @@ def _load_critic(plan: RankPlan, path: str, device: torch.device) -> ValueModel:
 
     fsdp = config.worker.critic.fsdp
     return load_sharded(
-        lambda: parts.load_critic(config, weights, Placement(torch.device("cpu"), dtype)),
+        lambda: critics.load_critic(config, weights, Placement(torch.device("cpu"), dtype)),
         empty,
         fsdp,
         lay_out(fsdp, device, sequence=config.worker.critic.ulysses_size, part="critic"),

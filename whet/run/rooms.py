@@ -24,7 +24,7 @@ from whet.model.processor import Processor
 from whet.reward.overlong import penalise_overlong
 from whet.reward.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
-from whet.run import parts, policy
+from whet.run import critics, parts, policy
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
 from whet.run.control import Control
@@ -146,8 +146,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model.config, tokenizer)
-        parts.check_critic_of(each)
-    critic_path = parts.critic_path(config, tokenizer, console)
+        critics.check_critic_of(each)
+    critic_path = critics.critic_path(config, tokenizer, console)
     if is_spread(config):
         check_spread(config)
     for each in [config, *stages.configs]:
@@ -237,8 +237,8 @@ def _open_models(
 
 def _open_critic(plan: RankPlan) -> Critic:
     placement = choose_placement(plan.config, "critic")
-    weights = parts.critic_weights(plan.critic_path or "", plan.checkpoint)
-    return parts.open_critic(plan.config, parts.load_critic(plan.config, weights, placement), plan.total_steps)
+    weights = critics.critic_weights(plan.critic_path or "", plan.checkpoint)
+    return critics.open_critic(plan.config, critics.load_critic(plan.config, weights, placement), plan.total_steps)
 
 
 def open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker:

@@ -11,7 +11,7 @@ import torch
 from transformers import PretrainedConfig
 
 from whet.assets import resolve_model
-from whet.config import Config, resolve_path
+from whet.config import Config, local_name, resolve_path
 from whet.data.chat import template_text
 from whet.errors import UserError
 from whet.model.fused import make_exact
@@ -20,7 +20,6 @@ from whet.model.names import folder_weights
 from whet.model.processor import load_processor
 from whet.run.device import Placement, choose_placement, choose_threads
 from whet.run.engines import default_slots, has_own_weights, open_engine
-from whet.run.parts import local_name
 from whet.run.vllm import check_vllm
 from whet.serve.gate import Gate
 from whet.serve.metrics import Metrics
