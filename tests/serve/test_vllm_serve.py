@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -247,26 +248,27 @@ def test_a_signal_lets_streams_finish_and_leaves_no_process(command):
         assert not any(each.is_running() for each in family)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_vllm_that_dies_is_an_error_and_the_end_of_the_server(command, stream):
+@pytest.mark.parametrize("when", ["idle", "whole", "streamed"])
+def test_a_vllm_that_dies_is_an_error_and_the_end_of_the_server(command, when):
     with started(*command, WHET_SERVE_TOKEN=TOKEN) as server:
         family = psutil.Process(server.process.pid).children(recursive=True)
         (child,) = [each for each in family if "whet_vllm_child.py" in " ".join(each.cmdline())]
-        with ThreadPoolExecutor(1) as pool:
-            if stream:
-                with ask_long(server, stream=True) as answer:
-                    lines = answer.iter_lines()
-                    next(lines)
-                    os.kill(child.pid, signal.SIGKILL)
-                    rest = [line for line in lines if line]
-                assert '"code":"engine_failed"' in rest[-2]
-                assert rest[-1] == "data: [DONE]"
-            else:
-                pool.submit(lambda: (time.sleep(0.5), os.kill(child.pid, signal.SIGKILL)))
-                with ask_long(server) as answer:
-                    said = answer.read()
-                assert answer.status_code == 500
-                assert json.loads(said)["error"]["code"] == "engine_failed"
+        if when == "idle":
+            os.kill(child.pid, signal.SIGKILL)
+        elif when == "whole":
+            threading.Timer(0.5, os.kill, (child.pid, signal.SIGKILL)).start()
+            with ask_long(server) as answer:
+                said = answer.read()
+            assert answer.status_code == 500
+            assert json.loads(said)["error"]["code"] == "engine_failed"
+        else:
+            with ask_long(server, stream=True) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                os.kill(child.pid, signal.SIGKILL)
+                rest = [line for line in lines if line]
+            assert '"code":"engine_failed"' in rest[-2]
+            assert rest[-1] == "data: [DONE]"
         assert server.process.wait(30) == 2
         assert f"runs vLLM (pid {child.pid}) was killed by SIGKILL" in server.process.stdout.read()
         assert not any(each.is_running() for each in family)
