@@ -23,7 +23,8 @@ MAY_IMPORT = {
     **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
     "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
     **{job: ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND for job in JOBS},
-    "cli": ROOMS | JOBS | {"run", "cluster", "model", "kernels", "assets"} | GROUND,
+    "usage": set(),
+    "cli": ROOMS | JOBS | {"run", "cluster", "model", "kernels", "assets", "usage"} | GROUND,
     "__main__": {"cli"},
 }
 
