@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from evals.conftest import read_lines
 from whet_process import start, write_rows
@@ -56,7 +57,10 @@ def test_a_killed_job_goes_on_where_it_was(
     command = ("generate", CONFIG, *sampling, *long, *vllm, "generate.files=few.jsonl", "generate.output=out.jsonl")
     process, part = start(here, *command), here / "out.jsonl.part"
     assert process.wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") > 3), process.text()
+    family = psutil.Process(process.process.pid).children(recursive=True)
+    assert any("whet_vllm_child.py" in " ".join(each.cmdline()) for each in family)
     process.kill()
+    assert psutil.wait_procs(family, timeout=15)[1] == []
     kept = [json.loads(line) for line in part.read_bytes().split(b"\n")[1:-1]]
     assert 0 < len(kept) < len(few)
     assert f"{len(kept)} of {len(few)} prompts are done already" in whet(*command)

@@ -15,7 +15,7 @@ from whet import __version__
 from whet.config import Config
 from whet.rollout.engine import Engine, Piece, SamplingParams
 from whet.rollout.native import NativeEngine
-from whet.rollout.vllm import VLLMEngine
+from whet.rollout.vllm import OwnServerEngine, VLLMEngine
 from whet.serve.errors import ApiError
 from whet.serve.gate import Gate
 from whet.serve.metrics import Metrics
@@ -59,7 +59,7 @@ class Service:
     @property
     def failure(self) -> str | None:
         """How the engine ended, where it has by itself: nothing can be answered any more."""
-        return self.engine.failure if isinstance(self.engine, VLLMEngine) else None
+        return self.engine.failure if isinstance(self.engine, VLLMEngine | OwnServerEngine) else None
 
     async def pieces(self, prompts: list[Prompt], params: SamplingParams, streamed: bool) -> AsyncIterator[Piece]:
         """The responses as they come. Many prompts come in turns, so that nobody else waits for all of them.

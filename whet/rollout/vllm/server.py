@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.rollout.engine import SamplingParams, Weights
+from whet.rollout.engine import EngineGoneError, SamplingParams, Weights
 from whet.rollout.server.client import KEY, Client, HttpError
 from whet.rollout.server.completions import CompletionsEngine
 from whet.rollout.server.engine import Written
@@ -135,6 +135,14 @@ class OwnServerEngine(VLLMServerEngine):
             self.close()
             raise
 
+    @property
+    def failure(self) -> str | None:
+        """How the server ended, once it has by itself."""
+        if self.process.poll() is None:
+            return None
+        what = f"worker.rollout.mode=server: the vLLM server (pid {self.process.pid}) {ending(self.process)}"
+        return f"{what}. Its last words, from {self._log}:\n{last_words(self._log)}"
+
     async def ready(self) -> None:
         """As for any server; one that died is named."""
         try:
@@ -170,11 +178,8 @@ class OwnServerEngine(VLLMServerEngine):
                 time.sleep(_POLL_SECONDS)
 
     def _raise_if_dead(self) -> None:
-        if self.process.poll() is not None:
-            raise UserError(
-                f"worker.rollout.mode=server: the vLLM server (pid {self.process.pid}) {ending(self.process)}. "
-                f"Its last words, from {self._log}:\n{last_words(self._log)}"
-            ) from None
+        if (words := self.failure) is not None:
+            raise EngineGoneError(words) from None
 
 
 def _flags(arguments: dict[str, Any]) -> list[str]:
