@@ -12,7 +12,7 @@ from rollout.conftest import Tiny
 
 from whet.errors import UserError
 from whet.model.names import folder_weights
-from whet.rollout.engine import SamplingParams
+from whet.rollout.engine import Piece, SamplingParams
 from whet.rollout.vllm import VLLMEngine
 from whet.types import Prompt, Sample
 
@@ -121,6 +121,35 @@ def test_calls_join_and_leave(engine: VLLMEngine, prompts: list[Prompt]) -> None
 
     one, two = asyncio.run(both())
     assert ids_of(one + two) == ids_of(engine.generate([prompts[2], prompts[3]], GREEDY))
+
+
+@pytest.mark.parametrize("stop", [(), ("e", "1")])
+def test_a_stream_adds_up_to_the_samples(engine: VLLMEngine, prompts: list[Prompt], stop: tuple[str, ...]) -> None:
+    params = SamplingParams(n=2, temperature=1.0, max_tokens=40, ignore_eos=True, seed=5, stop=stop)
+    samples = engine.generate(prompts, params)
+    streamed: dict[tuple[int, int], list[Piece]] = {}
+
+    async def read() -> None:
+        async for piece in engine.stream(prompts, params):
+            streamed.setdefault((piece.prompt, piece.index), []).append(piece)
+
+    asyncio.run(read())
+    assert max(len(pieces) for pieces in streamed.values()) > 2
+    for at, sample in enumerate(samples):
+        pieces = streamed[at // 2, at % 2]
+        assert [token for piece in pieces for token in piece.ids] == sample.ids
+        found = [log_prob for piece in pieces for log_prob in piece.log_probs]
+        assert found == pytest.approx(sample.log_probs, abs=1e-4)
+        assert [piece.finish for piece in pieces] == [None] * (len(pieces) - 1) + [sample.finish]
+
+
+def test_a_stream_of_a_prompt_that_cannot_be_read_names_it(engine: VLLMEngine) -> None:
+    async def read() -> None:
+        async for _ in engine.stream([Prompt("row 3", [320], "")], GREEDY):
+            pass
+
+    with pytest.raises(UserError, match=r"row 3: .*from 0 to 319"):
+        asyncio.run(read())
 
 
 def test_prompts_that_cannot_be_read_are_named(engine: VLLMEngine) -> None:

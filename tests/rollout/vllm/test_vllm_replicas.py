@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -46,6 +47,17 @@ def test_a_sample_is_the_same_whichever_vllm_writes_it(pair: VLLMEngine, prompts
             alone = pair.generate([prompt], PARAMS, [ids[at]])
             assert [s.ids for s in alone] == [s.ids for s in samples[3 * at : 3 * at + 3]]
     assert len(pair._vllm.processes) == 2
+
+
+def test_a_stream_of_several_prompts_comes_from_both(pair: VLLMEngine, prompts: list[Prompt]) -> None:
+    written: list[list[int]] = [[] for _ in range(3 * len(prompts))]
+
+    async def read() -> None:
+        async for piece in pair.stream(prompts, PARAMS):
+            written[3 * piece.prompt + piece.index] += piece.ids
+
+    asyncio.run(read())
+    assert written == [sample.ids for sample in pair.generate(prompts, PARAMS)]
 
 
 def test_a_vllm_that_slept_without_weights_is_given_the_same_again(
