@@ -1,13 +1,17 @@
 """GRPO against VPPO where only some tokens depend on the image: held-out accuracy over the number of samples.
 
-The task is the built-in `count`: of "Answer: 3" and its end one token in four depends on the picture. Both start from
-the same weights and differ in the keys of VPPO alone. What is reported is validated on pictures drawn for it; `--tune`
-validates on whet/shapes@count_test instead, for choosing settings, with seeds that are not reported.
+Two built-in tasks, both about counting. `telling`: of the fifteen tokens of "Well, this picture plainly shows me 3 red
+figures here, indeed." one depends on the picture and nine others are uncertain. `count`: of "Answer: 3" and its end one
+in four depends on it and hardly another is uncertain. `telling_small_steps` learns the first with an eighth of the
+samples a step, where noise weighs more. The arms start from the same weights and differ in the keys of
+VPPO alone, and in the learning rate, of which each has its best of the same grid. What is reported is validated on
+pictures drawn for it; `--tune` validates on the built-in test split instead, for choosing settings, with seeds that are
+not reported.
 
-    python bench/vppo.py [--steps 50] [--seeds 1 2 3] [--jobs 2] [--out bench/results]   # the plot needs matplotlib
-    python bench/vppo.py --tune --seeds 100 --arms vppo --set algorithm.top_p_perception_tokens=0.5 --out /tmp/tune
+    python bench/vppo.py [--task telling] [--seeds 1 2 3] [--jobs 2] [--out bench/results]   # the plot needs matplotlib
+    python bench/vppo.py --tune --seeds 100 --arms grpo --both worker.actor.optim.lr=8e-4 --out /tmp/tune
 
-Writes vppo.md (tables), vppo.json (every curve) and vppo.png.
+Writes vppo_TASK.md (tables), vppo_TASK.json (every curve) and vppo_TASK.png.
 """
 
 from __future__ import annotations
@@ -19,48 +23,91 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whet.assets.looking import Question, ask
-from whet.assets.store import builtin
+from whet.assets.looking import Question, count
+from whet.assets.store import resolve_data, resolve_model
+from whet.assets.telling import tell
 from whet.assets.vision import SCHEMA, png, row
 from whet.run.tracking import read_metrics
 
-CONFIG = Path(__file__).parent.parent / "examples" / "vision" / "count_grpo.yaml"
-TASK = "count"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+CONFIG = EXAMPLES / "vision" / "count_grpo.yaml"
 HELD_OUT_ROWS, HELD_OUT_SEED = 400, 2024
-PROMPTS, SAMPLES = 32, 8  # a step
-VALIDATE_EVERY = 5
 TARGETS = (0.5, 0.6, 0.7, 0.8)
 
-SAME = {
-    "data.train_files": f"whet/shapes@{TASK}_train",
-    "data.rollout_batch_size": PROMPTS,
-    "worker.rollout.n": SAMPLES,
+SAME: dict[str, object] = {
+    "data.rollout_batch_size": 32,
+    "worker.rollout.n": 8,
     "worker.rollout.val_override_config.n": 1,
-    "worker.actor.optim.lr": 1.2e-3,
-    "trainer.val_freq": VALIDATE_EVERY,
+    "trainer.val_freq": 5,
     "trainer.save_freq": -1,
     "trainer.log_samples": "false",
 }
-ARMS: dict[str, dict[str, object]] = {
-    "grpo": {},
-    "vppo": {
-        "algorithm.use_vppo_on_perception": "true",
-        "algorithm.top_p_perception_tokens": 0.25,  # the answer, of four tokens
-        "algorithm.use_advantage_shaping": "true",
-        "algorithm.advantage_scaling_min": 0.9,
-        "algorithm.perception_mask": "patches",
-        "algorithm.perception_mask_ratio": 0.5,
-        "algorithm.perception_kl": "k3",
+VPPO: dict[str, object] = {
+    "algorithm.use_vppo_on_perception": "true",
+    "algorithm.use_advantage_shaping": "true",
+    "algorithm.advantage_scaling_min": 0.9,
+    "algorithm.perception_mask": "patches",
+    "algorithm.perception_mask_ratio": 0.5,
+}
+LR, SHARE, ESTIMATE = "worker.actor.optim.lr", "algorithm.top_p_perception_tokens", "algorithm.perception_kl"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned, and how each arm learns it."""
+
+    ask: Callable[[Random], Question]
+    model: str
+    files: str  # the data files, up to "train" and "test"
+    keys: dict[str, object]
+    arms: dict[str, dict[str, object]]
+    steps: int
+
+
+TELLING = Task(
+    tell,
+    "whet/telling",
+    "whet/telling@",
+    {
+        "worker.reward.reward_function": f"{EXAMPLES / 'reward_function' / 'shapes.py'}:compute_told",
+        # As published. Without it now and then a reply derails, and such replies are those that depend most on the
+        # picture: one of them in a mini-batch would weigh more than ten others.
+        "worker.rollout.top_p": 0.99,
+        "data.format_prompt": "null",
+        "data.max_response_length": 24,
     },
+    {
+        "grpo": {LR: 1.2e-3},
+        "vppo": VPPO | {ESTIMATE: "full", SHARE: 0.1, LR: 8e-4},  # two tokens of fifteen
+    },
+    steps=60,
+)
+SMALL = {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8, "worker.rollout.n": 4}
+TASKS = {
+    "telling": TELLING,
+    "telling_small_steps": replace(
+        TELLING,
+        keys=TELLING.keys | SMALL | {"trainer.val_freq": 20},
+        arms={"grpo": {LR: 4e-4}, "vppo": TELLING.arms["vppo"] | {LR: 2e-4}},
+        steps=160,
+    ),
+    "count": Task(
+        count,
+        "whet/vision",
+        "whet/shapes@count_",
+        {},
+        {"grpo": {LR: 1.2e-3}, "vppo": VPPO | {ESTIMATE: "k3", SHARE: 0.25, LR: 1.2e-3}},  # the answer, of four tokens
+        steps=50,
+    ),
 }
 
 
@@ -93,41 +140,44 @@ class Run:
 
 def main() -> None:
     arguments = _arguments()
-    same = SAME | dict(setting.split("=", 1) for setting in arguments.both)
-    arms = {name: dict(ARMS[name]) for name in arguments.arms}
-    if "vppo" in arms:
-        arms["vppo"] |= dict(setting.split("=", 1) for setting in arguments.set)
+    task = TASKS[arguments.task]
+    both, other = (dict(setting.split("=", 1) for setting in given) for given in (arguments.both, arguments.set))
+    same = SAME | task.keys
+    same |= {"worker.actor.model.model_path": task.model, "data.train_files": f"{task.files}train"}
+    arms = {arm: task.arms[arm] | both | (other if arm == "vppo" else {}) for arm in arguments.arms}
+    steps = arguments.steps or task.steps
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(arguments.jobs) as pool:
         folder = Path(place)
-        builtin("whet/vision", print)  # once, not by two runs at a time
-        held_out = f"whet/shapes@{TASK}_test" if arguments.tune else str(draw_held_out(folder / "held_out.parquet"))
+        resolve_model(task.model, print)  # once, not by two runs at a time
+        held_out = f"{task.files}test" if arguments.tune else str(draw_held_out(task, folder / "held_out.parquet"))
         jobs = [(arm, seed) for seed in arguments.seeds for arm in arms]
-        runs = list(pool.map(lambda job: run(job, same | arms[job[0]], arguments.steps, held_out, folder), jobs))
+        runs = list(pool.map(lambda job: run(job, same | arms[job[0]], steps, held_out, folder), jobs))
     arguments.out.mkdir(parents=True, exist_ok=True)
     table = tables(runs)
     print(table)
-    (arguments.out / "vppo.md").write_text(table)
-    found = {"steps": arguments.steps, "held_out": held_out if arguments.tune else "drawn for it", "same": same}
+    file = arguments.out / f"vppo_{arguments.task}"
+    file.with_suffix(".md").write_text(table)
+    found = {"steps": steps, "held_out": held_out if arguments.tune else "drawn for it", "same": same}
     found |= {"arms": arms, "runs": [asdict(each) for each in runs]}
-    (arguments.out / "vppo.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
-    plot(runs, arguments.out / "vppo.png")
+    file.with_suffix(".json").write_text(json.dumps(found, indent=1, default=str) + "\n")
+    plot(runs, file.with_suffix(".png"))
 
 
-def draw_held_out(path: Path) -> Path:
+def draw_held_out(task: Task, path: Path) -> Path:
     """Rows with pictures that are neither trained on nor looked at while settings are chosen."""
-    shapes = builtin("whet/shapes", print)
     seen = {
         image["bytes"]
         for part in ("train", "test")
-        for images in pq.read_table(shapes / f"{TASK}_{part}.parquet")["images"].to_pylist()
+        for images in pq.read_table(resolve_data(f"{task.files}{part}", print))["images"].to_pylist()
         for image in images
     }
-    rng, questions = Random(f"{TASK} bench {HELD_OUT_SEED}"), list[Question]()
+    rng, questions = Random(f"{task.ask.__name__} bench {HELD_OUT_SEED}"), list[Question]()
     while len(questions) < HELD_OUT_ROWS:
-        question = ask(TASK, rng)
+        question = task.ask(rng)
         if png(question.images[0])["bytes"] not in seen:
             questions.append(question)
-    pq.write_table(pa.Table.from_pylist([row(TASK, question) for question in questions], SCHEMA), path)
+    rows = [row(task.ask.__name__, question) for question in questions]
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
     return path
 
 
@@ -142,9 +192,8 @@ def run(job: tuple[str, int], settings: dict[str, object], steps: int, held_out:
     if done.returncode:
         sys.exit(f"{arm}, seed {seed}: {done.stderr}{done.stdout[-2000:]}")
     lines = read_metrics(place / "metrics.jsonl")
-    curve = [
-        (line["step"] * PROMPTS * SAMPLES, round(line["val/accuracy"], 4)) for line in lines if "val/accuracy" in line
-    ]
+    samples = int(str(settings["data.rollout_batch_size"])) * int(str(settings["worker.rollout.n"]))  # a step
+    curve = [(line["step"] * samples, round(line["val/accuracy"], 4)) for line in lines if "val/accuracy" in line]
     stepped = [line for line in lines if "timing_s/step" in line]
     extra = sum(line.get(f"timing_s/{part}", 0.0) for line in stepped for part in ("mask_images", "masked_log_probs"))
     seconds = [line["timing_s/step"] for line in stepped]
@@ -165,10 +214,10 @@ def tables(runs: Sequence[Run]) -> str:
         "|---" * 6 + "|",
     ]
     for arm in arms:
-        columns = [[each.curve[i][1] for each in of[arm]] for i in points]
-        columns.append([statistics.mean(accuracy for _, accuracy in each.curve[1:]) for each in of[arm]])
+        accuracies = [[each.curve[i][1] for each in of[arm]] for i in points]
+        accuracies.append([statistics.mean(accuracy for _, accuracy in each.curve[1:]) for each in of[arm]])
         masked = statistics.mean(each.masked for each in of[arm])
-        lines.append(f"| {arm.upper()} | {' | '.join(map(_percent, columns))} | {masked:.0%} |")
+        lines.append(f"| {arm.upper()} | {' | '.join(map(_percent, accuracies))} | {masked:.0%} |")
     lines += [
         "",
         f"| samples to reach | {' | '.join(arm.upper() for arm in arms)} | VPPO : GRPO |",
@@ -233,9 +282,10 @@ def plot(runs: Sequence[Run], path: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--task", choices=list(TASKS), default="telling")
+    parser.add_argument("--steps", type=int, help="by default what the task was measured with")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=["grpo", "vppo"], default=["grpo", "vppo"])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings of VPPO")
     parser.add_argument("--both", nargs="*", default=[], metavar="KEY=VALUE", help="other settings of both")
     parser.add_argument("--tune", action="store_true", help="validate on the split that settings are chosen by")
