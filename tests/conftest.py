@@ -21,6 +21,7 @@ from whet.assets import builtin
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what is in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
+os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests have started, or the developer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

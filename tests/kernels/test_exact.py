@@ -85,11 +85,12 @@ def test_tiles_do_not_know_the_number_of_rows() -> None:
 
 
 COMPILE = """
-import pathlib, re, subprocess, tempfile, torch, triton
+import re, subprocess, tempfile, torch, triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from whet.kernels.exact import GROUP_M, linear_kernel, row_sum_kernel, tile_of
 
-ptxas = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+ptxas = get_ptxas(90).path
 
 def check(kernel, types, constants, aligned, **options):
     signature = {**types, **dict.fromkeys(constants, "constexpr")}
@@ -99,7 +100,7 @@ def check(kernel, types, constants, aligned, **options):
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as ptx:
         ptx.write(built.asm["ptx"])
         ptx.flush()
-        command = [str(ptxas), "-v", "-arch=sm_90a", ptx.name, "-o", "/dev/null"]
+        command = [ptxas, "-v", "-arch=sm_90a", ptx.name, "-o", "/dev/null"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert built.metadata.shared <= 227 * 1024, built.metadata.shared
     assert set(re.findall(r"(\\d+) bytes spill", said)) == {"0"}, (constants, said)

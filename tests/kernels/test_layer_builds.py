@@ -9,11 +9,12 @@ import sys
 import pytest
 
 BUILD = r"""
-import pathlib, re, subprocess, tempfile, triton
+import re, subprocess, tempfile, triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from whet.kernels import glu, norm, rotary, rotary_backward
 
-ptxas = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+ptxas = get_ptxas(90).path
 FP32 = {"rstd_N", "partial_PH", "partial_PB2D"}
 SCALARS = {"eps": "fp32", "slots_N": "*i64"} | dict.fromkeys(
     ("N", "P", "C", "stride", "source_stride", "target_stride", "width"), "i32"
@@ -34,7 +35,7 @@ def build(kernel, warps, **constants):
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as ptx:
         ptx.write(built.asm["ptx"])
         ptx.flush()
-        command = [str(ptxas), "-v", "-arch=sm_90a", ptx.name, "-o", "/dev/null"]
+        command = [ptxas, "-v", "-arch=sm_90a", ptx.name, "-o", "/dev/null"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert set(re.findall(r"(\d+) bytes spill", said)) == {"0"}, (kernel, constants, said)
     assert built.metadata.shared <= 227 * 1024
