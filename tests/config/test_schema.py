@@ -111,7 +111,7 @@ def is_settable(key: Key, value: Any) -> bool:
     return complaint_about(key, value) is None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_yaml_reads_back_as_an_equal_config(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     config = Config()

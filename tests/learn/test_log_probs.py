@@ -151,6 +151,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (N 
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
     """A pass over 64 chunks needs little more than one over 4, and far from one full matrix of logits (256 MiB)."""
     out = subprocess.run([sys.executable, "-c", _MEASURE], capture_output=True, text=True, check=True, timeout=120)

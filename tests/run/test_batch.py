@@ -124,6 +124,7 @@ KEEPING = (
 )
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_what_it_carried(tmp_path, few_rows):
     code, text = train(tmp_path / "alone", *few_rows, *KEEPING)
     assert code == 0, text

@@ -65,6 +65,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, few_rows: tuple[str, str]) -
     return run_folder(folder, "lora")
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path, few_rows, alone):
     run, deaths = run_folder(tmp_path, "lora"), 0
     seed = random.randrange(1 << 30)

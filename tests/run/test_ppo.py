@@ -62,6 +62,7 @@ def steps_of(run: Path) -> list[dict[str, Any]]:
     return [line for line in settled(run / "metrics.jsonl") if line["step"]]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path, few_rows, alone):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

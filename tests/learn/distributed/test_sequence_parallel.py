@@ -32,7 +32,7 @@ OTHERS = [
     ("world", "cases"),
     [
         pytest.param(2, CASES, id="2"),
-        pytest.param(4, [CASES[0], OTHERS[3], OTHERS[4]], id="4"),
+        pytest.param(4, [CASES[0], OTHERS[3], OTHERS[4]], id="4", marks=pytest.mark.slow),
         pytest.param(4, CASES[1:] + OTHERS[:3] + OTHERS[5:], id="4-others", marks=pytest.mark.slow),
     ],
 )

@@ -42,7 +42,7 @@ def _same_files(one: Path, other: Path) -> None:
             assert value.dtype == b["state"][index][name].dtype
 
 
-@pytest.mark.parametrize("case", [FP32, BF16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("case", [FP32, pytest.param(BF16, marks=pytest.mark.slow)], ids=["fp32", "bf16"])
 def test_files_are_those_of_one_process_whoever_writes_them(case: Case, tmp_path: Path) -> None:
     with torch.backends.mkldnn.flags(enabled=False):  # some CPUs promise bf16 products that they do not have
         save(tmp_path / "one", case)

@@ -43,7 +43,7 @@ def test_a_step_is_that_of_one_process(world: int, tmp_path: Path) -> None:
             assert found["samples"] == one["samples"]
 
 
-@pytest.mark.parametrize(("writers", "readers"), [(4, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(("writers", "readers"), [pytest.param(4, 1, marks=pytest.mark.slow), (2, 1), (1, 2)])
 def test_a_checkpoint_goes_on_with_other_ranks(writers: int, readers: int, tmp_path: Path) -> None:
     case, base, folder = Case(), tmp_path / "base", tmp_path / "checkpoint"
     tiny_llama("whet").save_pretrained(base)

@@ -145,6 +145,7 @@ def test_requests_may_leave_at_any_time(paged: Make) -> None:
     assert _all_pages_are_free(engine)
 
 
+@pytest.mark.slow
 def test_a_longer_request_gets_a_larger_cache(paged: Make, plain: NativeEngine) -> None:
     engine = paged()
     for length, tokens in ((3, 2), (40, 4)):
