@@ -235,17 +235,10 @@ class VLLMEngine:
 
     def _sample(self, request: _Request) -> Sample:
         reply = request.future.result()
-        written = Response(Request(request.prompt, request.params), request.index, 0)
-        append(written, reply, self._stop)
-        return Sample(
-            prompt=request.prompt,
-            ids=written.ids,
-            mask=[1] * len(written.ids),
-            log_probs=written.log_probs,
-            finish=written.finish or "abort",
-            index=request.index,
-            version=reply["version"],
-        )
+        asked = Request(request.prompt, request.params)
+        asked.sequences = [Response(asked, request.index, 0)]
+        append(asked.sequences[0], reply, self._stop)
+        return asked.samples(reply["version"])[0]
 
 
 @dataclass(frozen=True, slots=True)
