@@ -214,3 +214,43 @@ def test_the_originals_round_the_mean_of_equal_scores(score, size, match):
 @pytest.mark.parametrize("seed", range(4))
 def test_files_with_other_numbers(seed, tmp_path):
     assert report(make_golden(seed), tmp_path) == {}
+
+
+def _gae_of_one(rewards: list[float], values: list[float], mask: list[float]) -> dict[str, list[list[float]]]:
+    """GAE (γ 0.99, λ 0.95) of one response in plain floats; tokens outside the mask repeat the next token's advantage."""
+    advantages, next_value, last = [0.0] * len(rewards), 0.0, 0.0
+    for t in reversed(range(len(rewards))):
+        if mask[t]:
+            last = rewards[t] + 0.99 * next_value - values[t] + 0.99 * 0.95 * last
+            next_value = values[t]
+        advantages[t] = last
+    inside = [a for a, m in zip(advantages, mask) if m]
+    mean = sum(inside) / len(inside)
+    variance = sum((a - mean) ** 2 for a in inside) / (len(inside) - 1)
+    whitened = [(a - mean) / (variance + 1e-8) ** 0.5 for a in advantages]
+    return {"adv": [whitened], "ret": [[a + v for a, v in zip(advantages, values)]]}
+
+
+@pytest.mark.parametrize("original", ["easyr1", "vppo"])
+@pytest.mark.parametrize("mask", [[1, 1, 1, 1, 1], [1, 1, 0, 0, 1], [0, 1, 1, 0, 1]])
+def test_gae_on_a_batch_of_one(original, mask, tmp_path):
+    generator = torch.Generator().manual_seed(sum(mask))
+    rewards = [[0.1, -0.3, 0.7, 0.2, 1.0]] * 2
+    values = torch.randn(2, 5, generator=generator).tolist()
+    masks = [[1.0] * 5, [float(m) for m in mask]]
+    recorded = _gae_of_one(rewards[1], values[1], masks[1])
+    both = {
+        "adv_inputs": {"mask": masks, "token_level_rewards": rewards, "index": ["a", "a"]},
+        "values": values,
+        f"{original}.gae_bs1": recorded,
+    }
+    alone = {
+        "adv_inputs": {"mask": masks[1:], "token_level_rewards": rewards[1:], "index": ["a"]},
+        "values": values[1:],
+        f"{original}.gae": recorded,
+    }
+    assert report(both, tmp_path) == {}
+    assert report(alone, tmp_path) == {}
+    for golden, name in ((both, f"{original}.gae_bs1"), (alone, f"{original}.gae")):
+        wrong = changed(golden, (name, "adv", 0, 1), 1e-3)
+        assert report(wrong, tmp_path) == {name: "DIFFERS in adv"}

@@ -19,7 +19,8 @@ class Quirks:
     # Advantages
     singleton_keeps_score: bool = False  # verl, or1: a prompt's only response has its raw score as advantage
     means_in_single_precision: bool = False  # all: so equal scores differ from their mean, and GRPO divides by 1e-6
-    values_outside_mask: bool = False  # verl, or1: GAE, ReMax and the returns of OTB are not masked
+    values_outside_mask: bool = False  # verl, or1: ReMax and the returns of OTB are not masked
+    gae_outside_mask: bool = False  # all: GAE's advantages and returns are not masked
     equal_groups_not_zero: bool = False  # verl: whitening (GDPO, RF++ baseline) and the tail of OTB move equal scores
     rewards_outside_mask_are_lost: bool = False  # verl, easyr1, vppo, or1: to all but estimators of the total score
     otb_tail_by_count: bool = False  # verl: the tail of OTB is counted in tokens, though tools wrote in between
@@ -54,6 +55,7 @@ _OF = {
         means_in_single_precision=True,
         singleton_keeps_score=True,
         values_outside_mask=True,
+        gae_outside_mask=True,
         equal_groups_not_zero=True,
         rewards_outside_mask_are_lost=True,
         otb_tail_by_count=True,
@@ -68,6 +70,7 @@ _OF = {
         rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         whitened_outside_mask=True,
+        gae_outside_mask=True,
         gspo_dual_clip=True,
     ),
     "vppo": Quirks(
@@ -75,6 +78,7 @@ _OF = {
         rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         whitened_outside_mask=True,
+        gae_outside_mask=True,
         passk_keeps_other_scores=True,
         gspo_dual_clip=True,
         masks_every_sample=True,
@@ -88,6 +92,7 @@ _OF = {
         means_in_single_precision=True,
         singleton_keeps_score=True,
         values_outside_mask=True,
+        gae_outside_mask=True,
         rewards_outside_mask_are_lost=True,
         rewards_end_at_observations=True,
         gae_over_observations=True,

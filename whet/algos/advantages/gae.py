@@ -32,6 +32,6 @@ def gae(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
         next_advantage_B = torch.where(counts_BT[:, t], advantage_B, next_advantage_B)
         advantages_BT[:, t] = next_advantage_B
     returns_BT, whitened_BT = advantages_BT + values_BT, whiten(advantages_BT, mask_BT)
-    if odd.values_outside_mask:
+    if odd.gae_outside_mask:
         return whitened_BT, returns_BT.float()
     return masked(whitened_BT, mask_BT), masked(returns_BT, mask_BT)

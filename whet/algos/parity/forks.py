@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from whet.algos import find_advantage
 from whet.algos.controllers import AdaptiveEntropy, AdaptiveKL
 from whet.algos.kl import kl_penalty
 from whet.algos.parity.entry import Compute, Entry
@@ -25,6 +26,7 @@ from whet.algos.shaping import (
 from whet.algos.value_loss import value_loss
 from whet.config.actor import LOSS_TYPES, ActorConfig
 from whet.config.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
+from whet.errors import UserError
 
 ORIGINALS = tuple(name for name in MATCHES if name != "whet")
 INPUTS = ("adv_inputs", "loss_inputs", "reward_baselines", "values")
@@ -65,6 +67,8 @@ def _compute(name: str, inputs: Inputs, recorded: Any) -> Compute | None:
     if loss is not None:
         known = loss[1] in LOSS_TYPES
         return partial(_loss, original, loss[1], loss[2], inputs, recorded) if known else None
+    if what == "gae_bs1":
+        return partial(_one_row, original, inputs, recorded)
     estimator = re.fullmatch(rf"(\w+)(?:\.g({NUMBER}))?", what)
     if estimator is None or estimator[1] not in ADV_ESTIMATORS:
         return None
@@ -77,6 +81,30 @@ def _advantage(original: str, estimator: str, settings: dict[str, Any], inputs: 
     unused_BT = torch.zeros_like(mask_BT)  # none of their estimators looks at log-probs
     signals = Signals(mask_BT, inputs["token_level_rewards"], inputs.groups("index"), unused_BT)
     return advantage_of(estimator, signals, AlgorithmConfig(match=original, **settings), inputs)
+
+
+def _one_row(original: str, inputs: Inputs, recorded: dict[str, Any]) -> Any:
+    """GAE on a batch of one, all that EasyR1 and VPPO-RL accept.
+
+    The entry does not say which row of the inputs it was computed from: return the row whose returns are nearest.
+    """
+    config = AlgorithmConfig(match=original, **_GAE)
+    mask_BT, theirs_BT = inputs["mask"], Inputs(recorded)["ret"]
+    if theirs_BT.shape != (1, mask_BT.shape[1]):
+        raise UserError(f"ret has the shape {tuple(theirs_BT.shape)}, not one row of {mask_BT.shape[1]} tokens")
+    results = []
+    for row in range(len(mask_BT)):
+        one = slice(row, row + 1)
+        signals = Signals(
+            mask_BT[one],
+            inputs["token_level_rewards"][one],
+            torch.zeros(1, dtype=torch.long),
+            torch.zeros_like(mask_BT[one]),
+            values_BT=inputs["values"][one],
+        )
+        advantages_BT, returns_BT = find_advantage("gae")(signals, config)
+        results.append({"adv": advantages_BT, "ret": returns_BT})
+    return min(results, key=lambda result: float((result["ret"] - theirs_BT).abs().max()))
 
 
 def _loss_inputs(inputs: Inputs) -> LossInputs:
