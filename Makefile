@@ -5,6 +5,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
 WORKERS ?= 2
+REV ?= HEAD
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-vllm style quality build commit clean
+.PHONY: help train test test-all golden test-vllm style quality build commit clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -30,6 +31,9 @@ test: $(READY_DEV) ## run the tests that take seconds
 
 test-all: $(READY_DEV) ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+golden: $(READY_DEV) ## record what short runs of every kind compute at REV=HEAD, for tests/golden to compare with
+	$(BIN)/python tests/golden/record.py $(REV)
 
 # vLLM wants an environment of its own; whet starts it there.
 test-vllm: $(READY_DEV) ## test the vLLM engine: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python
