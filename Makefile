@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS)
 TORCH := $(shell grep '^torch==' constraints.txt)
-CODE := whet tests examples bench
+CODE := whet tests tools examples bench
 
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from originals.entry import Compute, Entry
+from originals.inputs import Inputs, advantage_of, aggregator, loss_of
 from whet.algos.balance import partitions, workload
 from whet.algos.bootstrap import bootstrap_metrics
 from whet.algos.correction import correct
 from whet.algos.kl import kl_penalty
-from whet.algos.parity.entry import Compute, Entry
-from whet.algos.parity.inputs import Inputs, advantage_of, aggregator, loss_of
 from whet.algos.registry import LossInputs, Signals
 from whet.algos.value_loss import value_loss
 from whet.config.actor import ActorConfig

@@ -1,4 +1,4 @@
-"""`python -m whet.algos.parity`: every entry of both golden files, and that it notices what does not agree."""
+"""`python tools/parity.py`: every entry of both golden files, and that it notices what does not agree."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import torch
 from algos.golden import read
 from algos.naive_verl import make_golden
+from parity import main, recompute
 
 from whet.algos import Signals, find_advantage
-from whet.algos.parity.__main__ import main, recompute
 from whet.config.algorithm import AlgorithmConfig
 
 FILES = ("verl_0.9.1.json", "forks.json")

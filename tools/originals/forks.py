@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from originals.entry import Compute, Entry
+from originals.inputs import Inputs, advantage_of, aggregator, loss_of
+from originals.verl import NUMBER
 from whet.algos import find_advantage
 from whet.algos.controllers import AdaptiveEntropy, AdaptiveKL
 from whet.algos.kl import kl_penalty
-from whet.algos.parity.entry import Compute, Entry
-from whet.algos.parity.inputs import Inputs, advantage_of, aggregator, loss_of
-from whet.algos.parity.verl import NUMBER
 from whet.algos.registry import LossInputs, Signals
 from whet.algos.shaping import (
     relative_dependency,

@@ -1,4 +1,4 @@
-"""`python -m whet.algos.parity FILE.json`: recompute every entry of a golden file and say how far off we are.
+"""`python tools/parity.py FILE.json`: recompute every entry of a golden file and say how far off we are.
 
 One line for each entry with its largest absolute error. The exit status is 1 where an entry differs by more than 3e-6
 or means nothing to us, 2 where the file is not a golden file.
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from whet.algos.parity import forks, verl
-from whet.algos.parity.entry import TOLERANCE, Entry, Result, check
+from originals import forks, verl
+from originals.entry import TOLERANCE, Entry, Result, check
+
 from whet.errors import UserError
 
 
@@ -52,7 +53,7 @@ def recompute(file: str) -> list[Result]:
 def main(arguments: list[str]) -> int:
     """Print the report of one file; 0 where everything agrees."""
     if len(arguments) != 1:
-        print("usage: python -m whet.algos.parity FILE.json", file=sys.stderr)
+        print("usage: python tools/parity.py FILE.json", file=sys.stderr)
         return 2
     try:
         results = recompute(arguments[0])
