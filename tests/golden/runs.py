@@ -29,14 +29,17 @@ _VALIDATED = ("worker.rollout.val_override_config.n=2", "trainer.val_freq=2", "t
 RUNS: dict[str, tuple[str, ...]] = {
     "quickstart": ("train", "config=examples/quickstart.yaml", *_SMALL, *_VALIDATED),
     "ppo": ("train", "config=examples/algorithms/ppo.yaml", *_SMALL, *_VALIDATED, "worker.critic.global_batch_size=4"),
-    "vppo": ("train", "config=examples/vision/vppo.yaml", *_SMALL, "trainer.val_freq=-1", "trainer.val_before_train=false"),
+    "vppo": (
+        *("train", "config=examples/vision/vppo.yaml", *_SMALL),
+        *("trainer.val_freq=-1", "trainer.val_before_train=false"),
+    ),
     "lora": ("train", "config=examples/lora.yaml", *_SMALL, *_VALIDATED),
     "two_ranks": (
         *("train", "config=examples/quickstart.yaml", *_SMALL, *_VALIDATED),
         *("trainer.n_gpus_per_node=2", "algorithm.disable_kl=false", "algorithm.use_kl_loss=true"),
     ),
     "sft": ("sft", "config=examples/sft/quickstart.yaml", "trainer.max_steps=6", "trainer.val_freq=3"),
-}  # fmt: skip
+}
 
 
 def cpu() -> str:
@@ -64,9 +67,8 @@ def run(name: str, tree: Path, folder: Path) -> dict[str, Any]:
         "RAY_ADDRESS": "local",
         "WHET_HOME": str(RECORDINGS / "home"),  # the same start for both trees
     }
-    finished = subprocess.run(
-        [sys.executable, "-m", "whet", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=600
-    )  # fmt: skip
+    command = [sys.executable, "-m", "whet", *arguments]
+    finished = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=600)
     if finished.returncode:
         raise RuntimeError(f"{name}: exit code {finished.returncode}\n{finished.stdout}\n{finished.stderr}")
     return {"metrics": _metrics(folder / "metrics.jsonl"), "weights": _weights(folder)}

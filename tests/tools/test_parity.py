@@ -217,7 +217,7 @@ def test_files_with_other_numbers(seed, tmp_path):
 
 
 def _gae_of_one(rewards: list[float], values: list[float], mask: list[float]) -> dict[str, list[list[float]]]:
-    """GAE (γ 0.99, λ 0.95) of one response in plain floats; tokens outside the mask repeat the next token's advantage."""
+    """GAE (γ 0.99, λ 0.95) of one response in plain floats; outside the mask the next token's advantage is repeated."""
     advantages, next_value, last = [0.0] * len(rewards), 0.0, 0.0
     for t in reversed(range(len(rewards))):
         if mask[t]:
