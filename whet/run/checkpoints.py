@@ -23,7 +23,7 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.run.durable import fsync_folder, write_text
-from whet.run.judging import STEP, Verdict, judge, read_all, step_of
+from whet.run.judging import STEP, Verdict, judge, read_all
 from whet.run.manifest import MANIFEST, Checkpoint, UnusableError, read_manifest, verify, write_manifest
 
 _SIDE = re.compile(r"\.(global_step_[0-9]+)\.(tmp|was|gone)-\w+")
@@ -160,16 +160,19 @@ class CheckpointStore:
                 _remove(gone)
 
     def _clear_replaced(self, replaced: Path, target: Path) -> None:
-        """Delete what `target` has replaced if it was the same step of this run, else keep it under another name."""
+        """Delete what `target` has replaced if it was the same step of the same run, else give it another name."""
         if not os.path.lexists(replaced):
             return
         try:
-            found = read_manifest(replaced)
-            same = found.step == step_of(target) and found.run in (None, self._run)
+            before, now = read_manifest(replaced), read_manifest(target)
+            same = before.step == now.step and before.run in (None, now.run)
         except UnusableError:
             same = False
         if same:
-            _remove(replaced)
+            # Renamed first: half of it must not be taken for something that is worth keeping.
+            gone = _side_name(target, "gone")
+            os.rename(replaced, gone)
+            _remove(gone)
         else:
             aside = target.with_name(f"{target.name}.aside-{os.urandom(4).hex()}")
             os.rename(replaced, aside)

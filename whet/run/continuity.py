@@ -46,8 +46,8 @@ def check_meta(checkpoint: Checkpoint, job: str) -> None:
     if wrong:
         raise UserError(
             f"{checkpoint.path / MANIFEST} lacks what `whet {job}` needs to continue ({', '.join(wrong)}): another "
-            "version of whet or another program wrote it. Continue with that version, choose another checkpoint, or start "
-            f"a new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
+            "version of whet or another program wrote it. Continue with that version, choose another checkpoint, or "
+            f"start a new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs whose numbers are no longer finite: noticed at once, stopped with an error, and never saved over a good state."""
+"""Runs whose numbers are no longer finite: they stop with an error, and are never saved over a good state."""
 
 from __future__ import annotations
 
@@ -63,12 +63,14 @@ _WHY = ", because its loss or gradient was not finite"
 def diverged(config: Config, folder: Path, step: int, reason: str) -> DivergedError:
     """The error that ends a run at `step`, with the checkpoint that stands."""
     good = judge(folder).good
-    stands = f"The last checkpoint is {good.path}" if good is not None else "There is no checkpoint yet"
-    rates = ", ".join(f"worker.{part}.optim.lr={getattr(config.worker, part).optim.lr:g}" for part in _TRAINED)
+    stands = "There is no checkpoint yet, so the run has to start over."
+    if good is not None:
+        stands = f"The last checkpoint is {good.path}; the same command continues from it."
+    part = "critic" if "critic" in reason else "actor"
     return DivergedError(
-        f"step {step}: {reason}. Nothing was saved at this step. {stands}; the same command continues from there. Lower "
-        f"the learning rate ({rates}) or worker.actor.max_grad_norm, and look at the metrics that are not finite in "
-        f"{folder / 'metrics.jsonl'}."
+        f"step {step}: {reason}. Nothing was saved at this step. {stands} "
+        f"Lower worker.{part}.optim.lr={getattr(config.worker, part).optim.lr:g} or worker.{part}.max_grad_norm; "
+        f"metrics that are not finite are listed in {folder / 'metrics.jsonl'}."
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from transformers import PretrainedConfig
 
 from whet.config import Config, resolve_path
+from whet.config.secrets import LEFT_OUT, masked
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
@@ -45,7 +46,7 @@ def starting_point(
     console.note(f"continuing from {found.path}")
     _check_adapters(found, config)
     _check_optimizer(found, config)
-    changed = list(_changes(found.meta["config"], config.to_dict()))
+    changed = list(_changes(masked(found.meta["config"], mark=LEFT_OUT), config.stored(), config.written))
     if changed:
         console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
     return found
@@ -101,7 +102,7 @@ def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
     """The state of one optimizer means nothing to another."""
     for part in ("actor", "critic"):
         before = at(checkpoint.meta["config"], f"worker.{part}.optim.strategy")
-        now = getattr(config.worker, part).optim.strategy
+        now = at(config.stored(), f"worker.{part}.optim.strategy")
         if before not in (None, now) and (checkpoint.path / part).is_dir() and not config.trainer.val_only:
             raise UserError(
                 f"worker.{part}.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to "
@@ -112,7 +113,7 @@ def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
 
 def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
     """Adapters mean something only with the rank, scale and layers they were trained with."""
-    now = config.to_dict()["worker"]["actor"]["model"]["lora"]
+    now = config.stored()["worker"]["actor"]["model"]["lora"]
     before = at(checkpoint.meta["config"], "worker.actor.model.lora") or dict(now, rank=0)
     if not now["rank"] and not before["rank"]:
         return
@@ -134,10 +135,13 @@ def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
             )
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _changes(before: dict[str, Any], now: dict[str, Any], written: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Lines of what differs; not of `written` keys, whose text is the environment's and may change."""
     for name in now:
         old, new = before.get(name), now[name]
+        if f"{prefix}{name}" in written:
+            continue
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, f"{prefix}{name}.")
+            yield from _changes(old, new, written, f"{prefix}{name}.")
         elif old != new:
             yield f"{prefix}{name}: {old} → {new}"

@@ -250,7 +250,7 @@ def open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker
         console,
         trainer.project_name,
         trainer.experiment_name,
-        config.to_dict(),
+        config.stored(),
         trainer.log_samples,
         trainer.log_token_log_probs,
     )

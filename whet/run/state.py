@@ -55,7 +55,7 @@ class TrainerState:
             "loader": rooms.loader.state_dict() if rooms.loader else None,
             "control": rooms.control.state_dict(),
             "stages": rooms.stages.state_dict(),
-            "config": rooms.stages.base.to_dict(),
+            "config": rooms.stages.base.stored(),
         }
         if self.latest.get("step") == self.step:  # only what was validated at this very step can be called best
             score = self.latest.get("val/accuracy", self.latest["val/reward"])

@@ -113,7 +113,7 @@ class SftTrainer:
             "before": state.before,
             "latest": state.latest,
             "loader": rooms.loader.state_dict() if rooms.loader else None,
-            "config": rooms.config.to_dict(),
+            "config": rooms.config.stored(),
         }
         if state.latest.get("step") == state.step and math.isfinite(state.latest["val/loss"]):
             meta["score"] = -state.latest["val/loss"]
