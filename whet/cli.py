@@ -41,9 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from whet.config.secrets import masked_arguments
 
         again = "the same torchrun command" if launched() else "this"
-        say(
-            f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: whet {shlex.join(masked_arguments(arguments))}"
-        )
+        command = shlex.join(["whet", *masked_arguments(arguments)])
+        say(f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: {command}")
         return 1
     except BrokenPipeError:  # `whet config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

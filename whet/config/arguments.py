@@ -36,9 +36,8 @@ def split_argument(argument: str) -> tuple[str, str]:
     if not equals:
         raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
     if bare != name:
-        raise UserError(
-            f"{name}=...: leave out the {name[: len(name) - len(bare)]} and write {bare}={masked(text, bare)}"
-        )
+        shown = masked(text, bare)
+        raise UserError(f"{name}={shown}: leave out the {name[: len(name) - len(bare)]} and write {bare}={shown}")
     if not name or name != name.strip():
         raise UserError(f"{name}={masked(text, name.strip())}: expected key=value without spaces round the =")
     return name, text
@@ -67,9 +66,8 @@ def _yaml_value(name: str, text: str) -> Any:
     try:
         read = OmegaConf.from_dotlist([f"value={text}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise UserError(
-            f"{name}={masked(text, name)}: cannot be read as YAML; check its brackets and quotes"
-        ) from error
+        shown = masked(text, name)
+        raise UserError(f"{name}={shown}: cannot be read as YAML; check its brackets and quotes") from error
     tree: Any = OmegaConf.to_container(read, resolve=False)
     value = tree["value"]
     if value is None and text not in NULL_WORDS:
