@@ -40,7 +40,7 @@ def masked(value: Any, name: str = "", mark: str = MASK) -> Any:
     """The value with every secret in it replaced by `mark`; nothing is changed in place."""
     if value is None or isinstance(value, bool):
         return value
-    if is_secret(name) and value not in ("", MASK, LEFT_OUT) and not comes_from_environment(value):
+    if is_secret(name) and value not in ("", MASK, LEFT_OUT) and not _is_reference(value):
         return mark
     if isinstance(value, dict):
         return {key: masked(item, str(key), mark) for key, item in value.items()}
@@ -70,6 +70,11 @@ def comes_from_environment(raw: Any, tree: Any = None, depth: int = 0) -> bool:
     if tree is None:
         return False
     return any(_reads(name.strip(), tree, depth) for name in _REFERENCE.findall(raw))
+
+
+def _is_reference(value: Any) -> bool:
+    """Whether a value names an environment variable and nothing else; one with a literal for its absence does not."""
+    return isinstance(value, str) and re.fullmatch(r"\$\{oc\.env:[^,{}]*\}", value.strip()) is not None
 
 
 def _reads(name: str, tree: Any, depth: int) -> bool:
