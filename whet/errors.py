@@ -6,5 +6,9 @@ Everything else is a bug of ours and keeps its traceback.
 """
 
 
+class DivergedError(Exception):
+    """Training whose numbers are no longer finite: the message says what stands; exit code 1, without a traceback."""
+
+
 class UserError(Exception):
     """Bad input: the message names the key, file or row and says how to fix it."""

@@ -240,7 +240,7 @@ def test_killed_at_random_moments_there_is_always_a_good_checkpoint(tmp_path):
         assert found.step >= reached
         reached = found.step
         assert_written_by(found.step, found.path)
-    assert reached > 10
+    assert reached > 2  # how far it comes in that time depends on the disk
 
 
 def assert_written_by(step: int, folder: Path):

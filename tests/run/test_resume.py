@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -42,6 +43,12 @@ def copy(alone: Path, tmp_path: Path) -> Path:
     """A folder that holds a copy of that run, to go on from."""
     shutil.copytree(alone.parents[2], tmp_path / "copy")
     return tmp_path / "copy"
+
+
+def contents(run: Path) -> dict[str, bytes | str]:
+    """Everything that a checkpoint folder of a run holds."""
+    files = (path for path in run.glob("global_step_*/**/*") if path.is_symlink() or path.is_file())
+    return {str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files}
 
 
 def steps(run: Path) -> list[int]:
@@ -132,13 +139,43 @@ def test_damaged_checkpoint_is_reported_and_the_one_before_is_used(copy, few_row
     assert outcome(run_folder(copy), 6) == outcome(alone, 6)
 
 
-def test_every_checkpoint_damaged_starts_from_the_beginning(copy, few_rows, alone):
-    for manifest in run_folder(copy).glob("global_step_*/manifest.json"):
+def test_every_checkpoint_damaged_starts_over_only_when_told_to(copy, few_rows, alone):
+    run = run_folder(copy)
+    for manifest in run.glob("global_step_*/manifest.json"):
         manifest.write_text("{")
-    code, text = train(copy, *few_rows)
-    assert code == 0, text
+    before = contents(run)
+    code, text = train(copy, *few_rows, "trainer.save_limit=1")
+    assert code == 2
+    assert "Traceback" not in text
     assert text.count("is damaged") == 3
-    assert outcome(run_folder(copy), 6) == outcome(alone, 6)
+    assert contents(run) == before
+    code, text = train(copy, *few_rows, "trainer.save_limit=1", "trainer.find_last_checkpoint=false")
+    assert code == 0, text
+    assert text.count("starts over beside it") == 3
+    assert outcome(run, 6)[:2] == outcome(alone, 6)[:2]
+    kept = [path / "manifest.json" for path in run.glob("global_step_*.aside-*")]
+    assert sum(path.read_text() == "{" for path in kept) == 3, "whatever was in the way is still there"
+
+
+@pytest.mark.parametrize("kind", ["other format", "unreadable"])
+def test_newest_checkpoint_that_may_be_fine_is_never_passed_over(copy, few_rows, alone, kind):
+    run = run_folder(copy)
+    manifest = run / "global_step_6" / "manifest.json"
+    good = manifest.read_text()
+    if kind == "other format":
+        manifest.write_text(good.replace('"format": 1', '"format": 2'))
+    else:
+        manifest.unlink()
+        manifest.symlink_to(manifest)  # opening it is an error of the system
+    before = contents(run)
+    code, text = train(copy, *few_rows, "trainer.max_steps=8", "trainer.save_limit=1")
+    assert code == 2
+    assert "Traceback" not in text
+    assert re.search(r"global_step_6 (has another format|cannot be read)", text)
+    assert contents(run) == before
+    manifest.unlink()
+    manifest.write_text(good)
+    assert train(copy, *few_rows)[0] == 0
 
 
 def test_finished_run_is_left_as_it_is(copy, few_rows):

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import math
 import subprocess
 import sys
 import time
@@ -70,8 +71,18 @@ def test_one_strict_json_object_per_step(track, tmp_path):
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == [
         {"step": 0, "val/accuracy": 0.25},
-        {"step": 1, "reward/overall": None, "actor/grad_norm": None, "perf/total_tokens": 7},
+        {
+            "step": 1,
+            "reward/overall": None,
+            "actor/grad_norm": None,
+            "perf/total_tokens": 7,
+            "not_finite": {"reward/overall": "nan", "actor/grad_norm": "inf"},
+        },
     ]
+    tracker.log(1, {"actor/grad_norm": -float("inf")})
+    _, read = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert math.isnan(read.pop("reward/overall"))
+    assert read == {"step": 1, "actor/grad_norm": -math.inf, "perf/total_tokens": 7}
 
 
 def test_resume_appends_after_a_torn_line_and_a_redone_step_counts_once(track, tmp_path):

@@ -178,7 +178,8 @@ def test_metrics_are_those_of_the_documents(run_of):
     unknown = {name for name in written if not any(pattern.fullmatch(name) for pattern in documented)}
     absent = {pattern.pattern for pattern in documented if not any(pattern.fullmatch(name) for name in written)}
     assert not unknown
-    assert absent == {r"val/failed"}  # only where a reward failed
+    # only where a reward failed, and in the last step of a run that diverged
+    assert absent == {r"val/failed", r"actor/weights_not_finite"}
 
 
 def documented_metrics() -> list[re.Pattern[str]]:

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from whet.config.aliases import ALIASES
 from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
 from whet.config.schema import all_keys, all_presets
+from whet.config.secrets import masked
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import NULL_WORDS, Given
 from whet.errors import UserError
@@ -35,9 +36,10 @@ def split_argument(argument: str) -> tuple[str, str]:
     if not equals:
         raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
     if bare != name:
-        raise UserError(f"{argument}: leave out the {name[: len(name) - len(bare)]} and write {bare}={text}")
+        shown = masked(text, bare)
+        raise UserError(f"{name}={shown}: leave out the {name[: len(name) - len(bare)]} and write {bare}={shown}")
     if not name or name != name.strip():
-        raise UserError(f"{argument}: expected key=value without spaces round the =")
+        raise UserError(f"{name}={masked(text, name.strip())}: expected key=value without spaces round the =")
     return name, text
 
 
@@ -64,9 +66,10 @@ def _yaml_value(name: str, text: str) -> Any:
     try:
         read = OmegaConf.from_dotlist([f"value={text}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise UserError(f"{name}={text}: cannot be read as YAML; check its brackets and quotes") from error
+        shown = masked(text, name)
+        raise UserError(f"{name}={shown}: cannot be read as YAML; check its brackets and quotes") from error
     tree: Any = OmegaConf.to_container(read, resolve=False)
     value = tree["value"]
     if value is None and text not in NULL_WORDS:
-        raise UserError(f"{name}={text}: reads as nothing in YAML; put it in quotes")
+        raise UserError(f"{name}={masked(text, name)}: reads as nothing in YAML; put it in quotes")
     return value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 from whet.config.aliases import ALIASES
 from whet.config.keys import Key, get
@@ -13,10 +15,10 @@ from whet.config.values import bounds_in_words, show
 
 def describe(config: Config | None = None) -> str:
     """Every key with its type, its value (the default without a config) and one line of help, in aligned columns."""
-    shown = config or Config()
+    shown = (config or Config()).stored()
     lines = []
     for name, keys in _groups():
-        rows = [(key.name, key.type_name, show(get(shown, key.name)), _help(key)) for key in keys]
+        rows = [(key.name, key.type_name, show(_at(shown, key.name)), _help(key)) for key in keys]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines += ["", f"{name}: {all_sections()[name]}"]
         lines += ["  " + "  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows]
@@ -26,7 +28,12 @@ def describe(config: Config | None = None) -> str:
 def diff(config: Config) -> str:
     """One line `key: default -> value` per key that is not at its default."""
     rows = ((key, get(config, name)) for name, key in all_keys().items())
-    return "".join(f"{key.name}: {show(key.default)} -> {show(value)}\n" for key, value in rows if value != key.default)
+    stored = config.stored()
+    return "".join(
+        f"{key.name}: {show(key.default)} -> {show(_at(stored, key.name))}\n"
+        for key, value in rows
+        if value != key.default
+    )
 
 
 def reference() -> str:
@@ -69,6 +76,10 @@ def _groups() -> Iterator[tuple[str, list[Key]]]:
         keys = [key for name, key in all_keys().items() if name.rpartition(".")[0] == section]
         if keys:
             yield section, keys
+
+
+def _at(tree: Any, name: str) -> Any:
+    return functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
 
 
 def _help(key: Key) -> str:

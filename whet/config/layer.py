@@ -99,7 +99,7 @@ def _put(target: str, given: Given, layer: Layer) -> None:
     is_repeated_argument = earlier is not None and earlier.name == given.name and not given.place
     if earlier is not None and not is_repeated_argument and show(earlier.value) != show(given.value):
         raise UserError(
-            f"{earlier.name}={show(earlier.value)}{earlier.place} and {given.name}={show(given.value)}{given.place} "
+            f"{earlier.name}={earlier.shown}{earlier.place} and {given.name}={given.shown}{given.place} "
             f"both set {target}; keep one"
         )
     if given.value == "???":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from whet.config.arguments import read_arguments, split_argument
 from whet.config.keys import get
 from whet.config.layer import Layer, fill_presets
 from whet.config.schema import Config, all_keys
+from whet.config.secrets import comes_from_environment
 from whet.config.values import Given, read_value
 from whet.config.yaml_file import read_files
 from whet.errors import UserError
@@ -31,7 +33,9 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
     for layer in layers:
         fill_presets(layer)
-    config = _typed(_merged(layers), layers)
+    merged = _merged(layers)
+    config = _typed(merged, layers)
+    config.written = _from_environment(merged, layers)
     config.source = source.absolute() if source is not None else None
     config.folders = tuple(path.absolute().parent for path, _ in reversed(read))
     return config
@@ -61,7 +65,7 @@ def _typed(merged: DictConfig, layers: list[Layer]) -> Config:
     for name, key in all_keys().items():
         given = _given_for(name, layers)
         if given is not None:
-            resolved = Given(given.name, _resolved(merged, name, given), given.place)
+            resolved = Given(given.name, _resolved(merged, name, given), given.place, given.value)
             _set(config, name, read_value(key, resolved, extended))
     return config
 
@@ -84,6 +88,18 @@ def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except OmegaConfBaseException as error:
         raise given.error(f"cannot be resolved: {str(error).splitlines()[0]}") from error
+
+
+def _from_environment(merged: DictConfig, layers: list[Layer]) -> dict[str, Any]:
+    """Keys with text that comes from the environment, each as it was written. Numbers are no secrets."""
+    tree: Any = OmegaConf.to_container(merged, resolve=False)
+    found = {}
+    for name, key in all_keys().items():
+        if key.kind in ("str", "list", "table", "dict") and _given_for(name, layers) is not None:
+            raw = functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
+            if comes_from_environment(raw, tree):
+                found[name] = raw
+    return found
 
 
 def _set(config: Config, name: str, value: Any) -> None:

@@ -22,6 +22,7 @@ from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.model import ModelConfig
 from whet.config.reward import RewardConfig
 from whet.config.rollout import RolloutConfig
+from whet.config.secrets import LEFT_OUT, masked
 from whet.config.serve import ServeConfig
 from whet.config.sft import SftConfig
 from whet.config.trainer import TrainerConfig
@@ -76,16 +77,31 @@ class Config:
     folders: tuple[Path, ...] = field(
         default=(), compare=False
     )  # of that file and those it extends: for relative paths
+    written: dict[str, Any] = field(default_factory=dict, compare=False)  # keys whose text comes from the environment
+
+    def stored(self) -> dict[str, Any]:
+        """The tree as files and loggers may hold it: text from the environment as it was written, secrets left out."""
+        tree = self.to_dict()
+        for name, raw in self.written.items():
+            *above, leaf = name.split(".")
+            branch = tree
+            for part in above:
+                branch = branch[part]
+            branch[leaf] = raw
+        return masked(tree, mark=LEFT_OUT)
 
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain dictionaries, lists and scalars."""
         tree = asdict(self)
-        del tree["source"], tree["folders"]
+        del tree["source"], tree["folders"], tree["written"]
         return _without_tuples(tree)
 
     def to_yaml(self) -> str:
-        """A complete config file that `load_config` reads back to an equal config."""
-        return OmegaConf.to_yaml(OmegaConf.create(_escaped(self.to_dict())))
+        """A complete config file that `load_config` reads back to an equal config, given the same environment.
+
+        Secrets are left out of it (config/secrets.py).
+        """
+        return OmegaConf.to_yaml(OmegaConf.create(_escaped(self.stored(), self.written)))
 
 
 def all_keys() -> dict[str, Key]:
@@ -111,10 +127,14 @@ def _without_tuples(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value  # not a kind of text of our own, which YAML does not know
 
 
-def _escaped(value: Any) -> Any:
-    """The value with every `${` written so that OmegaConf does not read it as an interpolation."""
+def _escaped(value: Any, written: Mapping[str, Any] | None = None, above: str = "") -> Any:
+    """The value with every `${` but those of `written` keys so that OmegaConf does not read it as an interpolation."""
     if isinstance(value, dict):
-        return {name: _escaped(item) for name, item in value.items()}
+        names = {name: f"{above}{name}" for name in value}
+        return {
+            name: item if names[name] in (written or {}) else _escaped(item, written, f"{names[name]}.")
+            for name, item in value.items()
+        }
     if isinstance(value, list):
         return [_escaped(item) for item in value]
     if isinstance(value, str):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.config.keys import Key
+from whet.config.secrets import comes_from_environment, masked
 from whet.config.spelling import hint
 from whet.errors import UserError
 
@@ -24,10 +25,17 @@ class Given:
     name: str  # as written, which may be an alias
     value: Any
     place: str = ""  # " (run.yaml, line 7)", or nothing for the command line
+    written: Any = None  # before `${...}` was replaced
 
     def error(self, text: str) -> UserError:
         """An error about this value, which names the key, the value and the place."""
-        return UserError(f"{self.name}={show(self.value)}{self.place}: {text}")
+        return UserError(f"{self.name}={self.shown}{self.place}: {text}")
+
+    @property
+    def shown(self) -> str:
+        """The value as it may be printed: a secret is not, and what comes from the environment as it was written."""
+        value = self.written if comes_from_environment(self.written) else self.value
+        return show(masked(value, self.name))
 
 
 def show(value: Any) -> str:

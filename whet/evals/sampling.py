@@ -26,7 +26,7 @@ from whet.run import parts, policy
 from whet.run.console import Console
 from whet.run.device import choose_placement, choose_threads, keep_freed_memory
 from whet.run.engines import default_slots, open_engine
-from whet.run.manifest import Checkpoint, DamagedError, verify
+from whet.run.manifest import Checkpoint, UnusableError, verify
 from whet.run.model_folder import find_model
 from whet.run.servers import check_engine_server, open_server
 from whet.run.vllm import check_vllm
@@ -156,7 +156,7 @@ def _checkpoint(config: Config) -> Checkpoint | None:
     folder = Path(os.path.abspath(resolve_path(config, named)))
     try:
         found = verify(folder)
-    except DamagedError as error:
+    except UnusableError as error:
         raise UserError(f"trainer.load_checkpoint_path={named} cannot be used: {error}") from error
     for name, value in found.meta["config"]["worker"]["actor"]["model"]["lora"].items():
         setattr(config.worker.actor.model.lora, name, value)

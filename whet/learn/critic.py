@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
+from whet.learn.finite import broken_weights
 from whet.learn.ranks import ranks_of
 from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import gather
@@ -66,6 +67,11 @@ class Critic:
             return lambda micro, rows: loss_of(self.model.response_values(micro, self.config.share_prefix), rows)
 
         return self._updates.run(samples, begin, step, mini_batch, progress)
+
+    @resident
+    def broken_weights(self) -> list[str]:
+        """Names of parameters that are not finite."""
+        return broken_weights(self.model)
 
     @resident
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from whet.errors import UserError
 from whet.learn.ranks import Ranks, ranks_of
 from whet.model import lora
 from whet.model.gathering import full, local, own_part, part, sendable
@@ -65,6 +66,27 @@ def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict
             if ranks.is_first:
                 whole.setdefault(index, {})[name] = value.cpu()
     return found | {"state": whole}
+
+
+def check_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, path: Path) -> None:
+    """Raise a `UserError` unless `state`, read from `path`, is one of an optimizer of the same parameters."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    try:
+        sizes = [len(group["params"]) for group in state["param_groups"]]
+        found = {
+            index: [t.shape for t in each.values() if isinstance(t, Tensor) and t.ndim > 0]
+            for index, each in state["state"].items()
+        }
+        fits = sizes == [len(group["params"]) for group in optimizer.param_groups] and all(
+            shape == params[index].shape for index, shapes in found.items() for shape in shapes
+        )
+    except (AttributeError, IndexError, KeyError, TypeError):
+        fits = False
+    if not fits:
+        raise UserError(
+            f"{path} is not the state of this model's optimizer. Was the model changed? Continue with the config of "
+            "the checkpoint, or start a new run from its weights (worker.actor.model.model_path)."
+        )
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any] | None, ranks: Ranks) -> None:

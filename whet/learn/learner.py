@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.actor import ActorConfig
+from whet.learn.finite import broken_weights
 from whet.learn.full_state import save_adapters, save_weights
 from whet.learn.masked_kl import masked_kl_all
 from whet.learn.packing import pad, to_device
@@ -19,7 +20,16 @@ from whet.learn.reference import Reference
 from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
-from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, read, recompute_activations
+from whet.learn.updates import (
+    Budget,
+    MicroStep,
+    Progress,
+    Updates,
+    largest,
+    make_trainable,
+    read,
+    recompute_activations,
+)
 from whet.model import lora
 from whet.types import Sample
 
@@ -112,6 +122,11 @@ class Learner:
         return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics(ranks_of(self.model))
 
     @resident
+    def broken_weights(self) -> list[str]:
+        """Names of parameters that are not finite."""
+        return broken_weights(self.model)
+
+    @resident
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
         if lora.has_adapters(self.model):
@@ -149,11 +164,11 @@ class _Difference:
 
     def metrics(self, ranks: Ranks) -> dict[str, float]:
         gaps = read(self._gaps) if self._gaps else []
-        found = ranks.collect({"sum": sum(gaps[::2]), "max": max(gaps[1::2], default=0.0), "tokens": self._tokens})
+        found = ranks.collect({"sum": sum(gaps[::2]), "max": largest(gaps[1::2]), "tokens": self._tokens})
         tokens = sum(each["tokens"] for each in found)
         if not tokens:
             return {}
         return {
             "rollout/log_prob_diff_mean": sum(each["sum"] for each in found) / tokens,
-            "rollout/log_prob_diff_max": max(each["max"] for each in found),
+            "rollout/log_prob_diff_max": largest([each["max"] for each in found]),
         }

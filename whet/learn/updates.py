@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig, CriticConfig
-from whet.learn.full_state import full_optimizer_state, load_optimizer_state
+from whet.learn.finite import broken_weights
+from whet.learn.full_state import check_optimizer_state, full_optimizer_state, load_optimizer_state
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32, widen_gradients
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
 from whet.learn.residence import Residence, optimizer_tensors, resident
+from whet.learn.torch_file import load_tensors
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -84,6 +86,8 @@ class Updates:
         for skipped in (f"{self._name}/grad_skipped", f"{self._name}/update_skipped"):
             metrics[skipped] = sum(history[skipped])
         metrics[f"{self._name}/lr"] = lr
+        if broken := broken_weights(self._model, trained_only=True):
+            metrics[f"{self._name}/weights_not_finite"] = float(len(broken))
         return metrics
 
     def _mini_batch(self, chosen: list[Sample], micro_step: MicroStep, progress: Progress | None) -> dict[str, float]:
@@ -131,7 +135,10 @@ class Updates:
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, with as many ranks or another number."""
         ranks = ranks_of(self._model)
-        state = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True) if ranks.is_first else None
+        state = None
+        if ranks.is_first:
+            state = load_tensors(folder / "optimizer.pt")
+            check_optimizer_state(self.optimizer, state, folder / "optimizer.pt")
         load_optimizer_state(self.optimizer, state, ranks)
 
 
@@ -139,6 +146,11 @@ def read(numbers: Sequence[Tensor | float]) -> list[float]:
     """Numbers from wherever they are, the first's device asked once for all of them."""
     device = torch.as_tensor(numbers[0]).device
     return torch.stack([torch.as_tensor(x, device=device).detach().reshape(()) for x in numbers]).tolist()
+
+
+def largest(numbers: Sequence[float]) -> float:
+    """The largest number, NaN if there is one among them, 0 of none."""
+    return next((x for x in numbers if math.isnan(x)), max(numbers, default=0.0))
 
 
 def make_trainable(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:

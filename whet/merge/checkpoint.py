@@ -20,7 +20,7 @@ from whet.merge.options import Options
 from whet.merge.safetensors_file import Entry, write_model
 from whet.model.export import base_of, export_merged
 from whet.model.lora import FOLDER
-from whet.run.manifest import MANIFEST, DamagedError, verify
+from whet.run.manifest import MANIFEST, UnusableError, verify
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -39,8 +39,8 @@ def merge_checkpoint(options: Options, checkpoint: Path, say: Callable[[str], No
         raise UserError(f"--keep-lora: {checkpoint} has no adapters")
     try:
         chosen = verify(checkpoint).meta["config"]["worker"]["actor"]["model"]
-    except DamagedError as damage:
-        raise UserError(f"{checkpoint} is damaged: {damage}. Choose another checkpoint.") from damage
+    except UnusableError as damage:
+        raise UserError(f"{checkpoint} {damage.word}: {damage}. Choose another checkpoint.") from damage
     if adapters.is_dir() and not options.keep_lora:
         _write_merged(options, adapters, target, chosen, say)
     elif options.dtype is None:

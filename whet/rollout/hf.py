@@ -6,7 +6,7 @@ a call at a time, so a sample depends on its batch here. Log-probs come from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria, StoppingCriteriaList
 
+from whet.errors import DivergedError
 from whet.model import attention
 from whet.model.vision import TIMES, check_prompt, placeholder_ids, vision_of
 from whet.rollout.engine import Progress, SamplingParams, Weights
@@ -78,8 +79,19 @@ class HFEngine:
         shown = self._media(ids, [prompt for prompt, _, _ in rows])
         with _plain(self._model), torch.random.fork_rng():
             torch.manual_seed(seed)
-            output = cast(Any, self._model).generate(ids, attention_mask=mask, **shown, **self._options(params, width))
+            output = self._generate(ids, mask, shown | self._options(params, width))
         return self._samples(rows, output, params)
+
+    def _generate(self, ids: Tensor, mask: Tensor, options: Mapping[str, object]) -> Any:
+        try:
+            return cast(Any, self._model).generate(ids, attention_mask=mask, **options)
+        except RuntimeError as error:
+            if "probability tensor" not in str(error):
+                raise
+            raise DivergedError(
+                "the probabilities of the model's next tokens are not finite, so nothing can be sampled from it. The "
+                "last checkpoint is as it was; lower the learning rate"
+            ) from error
 
     def _media(self, ids: Tensor, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
         """What `generate` is given of images and videos: a copy for every row."""

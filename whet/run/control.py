@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from whet.algos.controllers import AdaptiveEntropy, AdaptiveKL, entropy_controller, kl_controller
@@ -39,9 +40,10 @@ class Control:
     def observe(self, experience: Experience, used: Coefficients, metrics: dict[str, float]) -> dict[str, float]:
         """Learn from a step that is done; returns the coefficients that it had, as metrics."""
         kl = metrics.get("actor/reward_kl", metrics.get("actor/kl_loss"))
-        if kl is not None:
+        if kl is not None and math.isfinite(kl):  # a controller that took NaN would keep it for ever
             self._kl.update(kl, len(experience.samples))
-        self._entropy.update(experience.sampled_entropy())
+        if math.isfinite(entropy := experience.sampled_entropy()):
+            self._entropy.update(entropy)
         actor = self._config.worker.actor
         shown = {"actor/kl_coef": used.kl} if needs_reference(self._config.algorithm) else {}
         if actor.adaptive_entropy.enabled or actor.entropy_coeff:

@@ -76,7 +76,10 @@ class RunFolder:
 
     def write_config(self, yaml: str) -> None:
         """Record the config of this start; a config from an earlier start is replaced whole."""
-        write_text(self.config, yaml)
+        try:
+            write_text(self.config, yaml)
+        except OSError as error:
+            raise UserError(_unusable(self.config, error)) from error
 
     def close(self) -> None:
         """Let another process have the folder."""

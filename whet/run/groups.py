@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from whet.data.loader import PromptLoader
+from whet.errors import UserError
 from whet.types import Sample
 
 _FIELDS = [field.name for field in fields(Sample) if field.name != "prompt"]
@@ -33,7 +34,10 @@ def save_groups(groups: Sequence[Group], file: Path) -> None:
 def load_groups(file: Path, loader: PromptLoader) -> list[Group]:
     """Read back what `save_groups` wrote, to the last bit."""
     groups = []
-    for record in json.loads(file.read_text(encoding="utf-8")):
-        (prompt,) = loader.prompts([record["row"]])
-        groups.append(Group(record["row"], [Sample(prompt=prompt, **sample) for sample in record["samples"]]))
+    try:
+        for record in json.loads(file.read_text(encoding="utf-8")):
+            (prompt,) = loader.prompts([record["row"]])
+            groups.append(Group(record["row"], [Sample(prompt=prompt, **sample) for sample in record["samples"]]))
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise UserError(f"{file} does not hold samples of this data ({type(error).__name__}: {error})") from error
     return groups

@@ -163,13 +163,14 @@ def _head(word: str, step: int, total: int, style: str) -> Text:
 def _number(label: str, metrics: Mapping[str, float], name: str, form: str) -> Text | None:
     if name not in metrics:
         return None
-    value = metrics[name] if abs(metrics[name]) >= 5e-5 else 0.0  # a KL of -1e-9 would print as -0.0000
-    return Text.assemble((f"{label} " if label else "", "dim"), form.format(value))
+    value = 0.0 if abs(metrics[name]) < 5e-5 else metrics[name]  # a KL of -1e-9 would print as -0.0000
+    style = "" if math.isfinite(value) else "bold red"
+    return Text.assemble((f"{label} " if label else "", "dim"), (form.format(value), style))
 
 
 def _trouble(label: str, metrics: Mapping[str, float], name: str) -> Text | None:
     value = metrics.get(name, 0)
-    return Text(f"{label} {value:g}", style="bold yellow") if value and math.isfinite(value) else None
+    return Text(f"{label} {value:g}", style="bold yellow") if value else None
 
 
 def _duration(seconds: float) -> str:

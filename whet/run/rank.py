@@ -206,6 +206,10 @@ class RankWorker:
         """Write the policy or the critic with its optimizer; the first rank writes, all have to be asked."""
         self._trained(part).save(folder, self._tokenizer, model_only)
 
+    def broken_weights(self, part: str) -> list[str]:
+        """Names of parameters of the policy or the critic that are not finite."""
+        return self._trained(part).broken_weights()
+
     def load_optimizer(self, part: str, folder: Path) -> None:
         """Read back what `save` wrote."""
         self._trained(part).load_optimizer(folder)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from transformers import PretrainedConfig
+
 from whet.config import Config, resolve_path
+from whet.config.secrets import LEFT_OUT, masked
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
 from whet.model.lora import KEY as LORA
 from whet.run.checkpoints import CheckpointStore
 from whet.run.console import Console
+from whet.run.continuity import at, check_meta, check_position, check_shape
 from whet.run.folder import RunFolder
 from whet.run.manifest import Checkpoint
 
@@ -21,29 +25,28 @@ _BYTES_PER_PARAMETER_MODEL_ONLY = 4
 
 
 def starting_point(
-    config: Config, store: CheckpointStore, folder: RunFolder, console: Console, job: str = "train"
+    config: Config, store: CheckpointStore, console: Console, model: PretrainedConfig, job: str = "train"
 ) -> Checkpoint | None:
     """The checkpoint to continue from: the newest good one of this run, else the one named, else none.
 
-    It must be one of the same `job`, the command that wrote it.
+    It must be one of the same `job`, the command that wrote it, and of a model of the same shape.
     """
     trainer = config.trainer
     found = store.last() if trainer.find_last_checkpoint else None
     if found is None and trainer.load_checkpoint_path is not None:
         found = store.open(resolve_path(config, trainer.load_checkpoint_path))
-    elif not trainer.find_last_checkpoint and store.last() is not None:
-        raise UserError(
-            f"trainer.find_last_checkpoint=false: {folder.path} already holds a run, and starting over would mix the "
-            "two. Choose another trainer.experiment_name, delete that folder, or continue it with "
-            "trainer.find_last_checkpoint=true."
-        )
+    elif not trainer.find_last_checkpoint:
+        store.refuse_usable()
+    store.continue_from(found)
     if found is None:
         return None
     _check_job(found, job)
+    check_meta(found, job)
+    check_shape(found, model)
     console.note(f"continuing from {found.path}")
     _check_adapters(found, config)
     _check_optimizer(found, config)
-    changed = list(_changes(found.meta["config"], config.to_dict()))
+    changed = list(_changes(masked(found.meta["config"], mark=LEFT_OUT), config.stored(), config.written))
     if changed:
         console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
     return found
@@ -52,6 +55,7 @@ def starting_point(
 def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) -> None:
     """Put the loader where the checkpoint left it; refused when the data or its order is another."""
     if checkpoint is not None and loader is not None and checkpoint.meta["loader"] is not None:
+        check_position(checkpoint, len(loader))
         loader.load_state_dict(checkpoint.meta["loader"])
 
 
@@ -97,9 +101,9 @@ def _check_job(checkpoint: Checkpoint, job: str) -> None:
 def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
     """The state of one optimizer means nothing to another."""
     for part in ("actor", "critic"):
-        before = checkpoint.meta["config"]["worker"][part]["optim"]["strategy"]
-        now = getattr(config.worker, part).optim.strategy
-        if before != now and (checkpoint.path / part).is_dir() and not config.trainer.val_only:
+        before = at(checkpoint.meta["config"], f"worker.{part}.optim.strategy")
+        now = at(config.stored(), f"worker.{part}.optim.strategy")
+        if before not in (None, now) and (checkpoint.path / part).is_dir() and not config.trainer.val_only:
             raise UserError(
                 f"worker.{part}.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to "
                 f"{before}, or start a new run from its weights "
@@ -109,8 +113,8 @@ def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
 
 def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
     """Adapters mean something only with the rank, scale and layers they were trained with."""
-    now = config.to_dict()["worker"]["actor"]["model"]["lora"]
-    before = checkpoint.meta["config"]["worker"]["actor"]["model"]["lora"]
+    now = config.stored()["worker"]["actor"]["model"]["lora"]
+    before = at(checkpoint.meta["config"], "worker.actor.model.lora") or dict(now, rank=0)
     if not now["rank"] and not before["rank"]:
         return
     if before["rank"] and not now["rank"]:
@@ -124,17 +128,20 @@ def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
             f"new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
         )
     for name, value in now.items():
-        if value != before[name]:
+        if value != before.get(name, value):
             raise UserError(
                 f"{LORA}.{name}={value}: the adapters in {checkpoint.path} were trained with {before[name]}; set it to "
                 "that, or start a new run under another trainer.experiment_name"
             )
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _changes(before: dict[str, Any], now: dict[str, Any], written: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Lines of what differs; not of `written` keys, whose text is the environment's and may change."""
     for name in now:
         old, new = before.get(name), now[name]
+        if f"{prefix}{name}" in written:
+            continue
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, f"{prefix}{name}.")
+            yield from _changes(old, new, written, f"{prefix}{name}.")
         elif old != new:
             yield f"{prefix}{name}: {old} → {new}"

@@ -159,7 +159,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
     scorer.check(rows)
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
-    checkpoint = starting_point(config, checkpoints, folder, console)
+    checkpoint = starting_point(config, checkpoints, console, model.config)
     take_position(checkpoint, loader)
     check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console, adapters)
     console.log_to(folder.log)
@@ -250,7 +250,7 @@ def open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker
         console,
         trainer.project_name,
         trainer.experiment_name,
-        config.to_dict(),
+        config.stored(),
         trainer.log_samples,
         trainer.log_token_log_probs,
     )

@@ -72,6 +72,10 @@ class SpreadLearner:
         """Read back what `save` wrote."""
         self._group.call("load_optimizer", "actor", folder)
 
+    def broken_weights(self) -> list[str]:
+        """Names of parameters that are not finite on any rank."""
+        return cast(list[str], self._group.call("broken_weights", "actor")[0])
+
 
 class SpreadCritic:
     """The value model on all ranks of a group."""
@@ -105,6 +109,10 @@ class SpreadCritic:
     def load_optimizer(self, folder: Path) -> None:
         """Read back what `save` wrote."""
         self._group.call("load_optimizer", "critic", folder)
+
+    def broken_weights(self) -> list[str]:
+        """Names of parameters that are not finite on any rank."""
+        return cast(list[str], self._group.call("broken_weights", "critic")[0])
 
 
 class SpreadReference:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from whet.errors import UserError
+from whet.learn.torch_file import load_tensors
 from whet.model import lora
 from whet.run import parts
 from whet.run.groups import Group, load_groups, save_groups
@@ -53,7 +55,7 @@ class TrainerState:
             "loader": rooms.loader.state_dict() if rooms.loader else None,
             "control": rooms.control.state_dict(),
             "stages": rooms.stages.state_dict(),
-            "config": rooms.stages.base.to_dict(),
+            "config": rooms.stages.base.stored(),
         }
         if self.latest.get("step") == self.step:  # only what was validated at this very step can be called best
             score = self.latest.get("val/accuracy", self.latest["val/reward"])
@@ -86,10 +88,7 @@ class TrainerState:
         if rooms.loader is not None and (checkpoint.path / "carried.json").exists():
             self.carried = load_groups(checkpoint.path / "carried.json", rooms.loader)
         self._restore_optimizers(rooms, checkpoint.path)
-        rng = torch.load(checkpoint.path / "rng.pt", weights_only=True)
-        torch.set_rng_state(rng["torch"])
-        version, internal, gauss = rng["python"]
-        random.setstate((version, tuple(internal), gauss))
+        _restore_random(checkpoint.path / "rng.pt")
 
     def _restore_optimizers(self, rooms: Rooms, folder: Path) -> None:
         for name, part in rooms.trained.items():
@@ -109,3 +108,14 @@ class TrainerState:
         if self.step < rooms.total_steps and not rooms.config.trainer.val_only:
             resume = "the same command goes on from here" if self.step else "nothing was trained yet; start it again"
         rooms.console.done(self.step, rooms.folder.path, seconds, self.before, self.latest, resume)
+
+
+def _restore_random(file: Path) -> None:
+    """Continue the sequences of random numbers that `save` noted."""
+    rng = load_tensors(file)
+    try:
+        torch.set_rng_state(rng["torch"])
+        version, internal, gauss = rng["python"]
+        random.setstate((version, tuple(internal), gauss))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} does not hold random states ({error}); choose another checkpoint") from error

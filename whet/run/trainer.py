@@ -13,6 +13,7 @@ from whet.config import Config, val_rollout
 from whet.rollout.engine import SamplingParams
 from whet.run.batch import BatchMaker
 from whet.run.correction import warn_of_skips
+from whet.run.divergence import DivergenceWatch, check_weights, diverged
 from whet.run.experience import make_experience, resampled
 from whet.run.measure import StepClock, advantage_metrics
 from whet.run.objective import objective
@@ -30,6 +31,7 @@ class Trainer:
     def __init__(self, rooms: Rooms) -> None:
         self.rooms, self.state = rooms, TrainerState()
         self.batches = BatchMaker(rooms, self.state)
+        self.watch = DivergenceWatch()
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet
 
     @property
@@ -41,23 +43,35 @@ class Trainer:
         """Train from wherever the run stands to its last step."""
         rooms, state, config = self.rooms, self.state, self.config.trainer
         state.restore(rooms)
+        check_weights(rooms.trained, rooms.checkpoint)
         rooms.enter_stage()
         started = time.perf_counter()
         if config.val_only or (config.val_before_train and state.step == 0):
             self.report(self.validate())
         while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
             state.step += 1
-            metrics = self.train_step() | self.validate_if_due()
+            metrics = self.train_step()
+            self.stop_if(self.watch.observe(metrics), metrics)
+            metrics |= self.validate_if_due()
             stage_ended = rooms.stages.observe(metrics)
             if rooms.stages.is_over:
                 rooms.end_at(state.step)
             self.report(metrics | self.validate_if_due())  # this may have become the last step
             if stage_ended:
                 state.begin_stage(rooms)
-            last = state.step == rooms.total_steps
-            if last or rooms.interrupt.asked or (config.save_freq > 0 and state.step % config.save_freq == 0):
+            last = state.step == rooms.total_steps or rooms.interrupt.asked
+            if last:
+                self.stop_if(self.watch.reason_not_to_save())
+            # A state that could not be updated may be a broken one: the checkpoints before it stay the newest.
+            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
                 state.save(rooms)
         state.say_goodbye(rooms, time.perf_counter() - started)
+
+    def stop_if(self, reason: str | None, metrics: dict[str, float] | None = None) -> None:
+        """End the run with an error where there is a reason, after reporting the step's metrics."""
+        if reason is not None:
+            self.report(metrics or {})
+            raise diverged(self.config, self.rooms.folder.path, self.state.step, reason)
 
     def validate_if_due(self) -> dict[str, float]:
         """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step."""

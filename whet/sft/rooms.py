@@ -70,7 +70,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: Tor
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
-    checkpoint = starting_point(config, checkpoints, folder, console, JOB)
+    checkpoint = starting_point(config, checkpoints, console, model.config, JOB)
     take_position(checkpoint, loader)
     check_disk(config, folder, [model.path], total_steps, console, adapters)
     console.log_to(folder.log)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.model import lora
+from whet.run.divergence import DivergenceWatch, check_weights, diverged
 from whet.run.measure import StepClock
 from whet.sft.likelihood import NegativeLogLikelihood, summed_loss
 from whet.sft.ranks import NO_VERSION
@@ -28,27 +29,39 @@ class SftTrainer:
     """Runs a config's rooms until the last step, an interrupt, or an error."""
 
     def __init__(self, rooms: SftRooms) -> None:
-        self.rooms, self.state = rooms, SftState()
+        self.rooms, self.state, self.watch = rooms, SftState(), DivergenceWatch()
 
     def fit(self) -> None:
         """Train from wherever the run stands to its last step."""
         rooms, state, config = self.rooms, self.state, self.rooms.config.trainer
         self.restore()
+        check_weights({"actor": rooms.learner}, rooms.checkpoint)
         started = time.perf_counter()
         wanted = config.val_only or (config.val_before_train and state.step == 0)
         if wanted and (metrics := self.validate()):
             rooms.tracker.log(state.step, metrics)
         while state.step < rooms.total_steps and not rooms.interrupt.asked:
             state.step += 1
-            rooms.tracker.log(state.step, self.train_step() | self.validate_if_due())
-            last = state.step == rooms.total_steps
-            if last or rooms.interrupt.asked or (config.save_freq > 0 and state.step % config.save_freq == 0):
+            metrics = self.train_step()
+            self.stop_if(self.watch.observe(metrics), metrics)
+            rooms.tracker.log(state.step, metrics | self.validate_if_due())
+            last = state.step == rooms.total_steps or rooms.interrupt.asked
+            if last:
+                self.stop_if(self.watch.reason_not_to_save())
+            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
                 self.save()
         resume = None
         if state.step < rooms.total_steps:
             resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
         seconds = time.perf_counter() - started
         rooms.console.done(state.step, rooms.folder.path, seconds, state.before, state.latest, resume)
+
+    def stop_if(self, reason: str | None, metrics: dict[str, float] | None = None) -> None:
+        """End the run with an error where there is a reason, after reporting the step's metrics."""
+        if reason is not None:
+            if metrics:
+                self.rooms.tracker.log(self.state.step, metrics)
+            raise diverged(self.rooms.config, self.rooms.folder.path, self.state.step, reason)
 
     def train_step(self) -> dict[str, float]:
         """One update; returns its metrics."""
@@ -100,7 +113,7 @@ class SftTrainer:
             "before": state.before,
             "latest": state.latest,
             "loader": rooms.loader.state_dict() if rooms.loader else None,
-            "config": rooms.config.to_dict(),
+            "config": rooms.config.stored(),
         }
         if state.latest.get("step") == state.step and math.isfinite(state.latest["val/loss"]):
             meta["score"] = -state.latest["val/loss"]

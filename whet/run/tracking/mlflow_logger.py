@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from whet.run.tracking.logger import RunInfo, require
@@ -25,10 +24,10 @@ class MlflowLogger:
         self._mlflow.log_dict(run.settings, "config.json")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the finite metrics; MLflow's names have no @, so val/pass@4 is val/pass_at_4 there."""
-        finite = {name.replace("@", "_at_"): float(value) for name, value in metrics.items() if math.isfinite(value)}
+        """Send the metrics, not finite ones included; MLflow's names have no @: val/pass@4 is val/pass_at_4 there."""
+        sent = {name.replace("@", "_at_"): float(value) for name, value in metrics.items()}
         # In the background: MLflow retries for minutes when its server is away, and the next step must not wait.
-        self._mlflow.log_metrics(finite, step=step, synchronous=False)
+        self._mlflow.log_metrics(sent, step=step, synchronous=False)
 
     def table(self, step: int, samples: Sequence[Sample]) -> None:
         """Store the generations as a JSON artifact."""
