@@ -11,11 +11,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+import h11
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from whet.serve.errors import ApiError
+
 AUTHORIZED = "whet_authorized"  # in the state of a request whose token was right
+_SAID = ApiError(400, "this is not HTTP/1.1, or its head is too long", "invalid_http").answer.model_dump_json().encode()
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+_BAD_REQUEST += b"content-length: %d\r\n\r\n%b" % (len(_SAID), _SAID)
 _WINDOW = 65536  # bytes; more than this read by the client counts as progress
 
 
@@ -105,15 +111,15 @@ class Connection(H11Protocol):
             self._since = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP; where an answer has begun already, close."""
+        """Answer what is not HTTP, and close; where an answer has begun already, close."""
         if self._is_answering:
             # The application must not write into this connection any more.
-            started, self.cycle.disconnected = self.cycle.response_started, True
+            self.cycle.disconnected = True
             self.cycle.message_event.set()
-            if started:
-                self.drop()
-                return
-        super().send_400_response(msg)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            # Not by way of h11, which has rules for answers (to HEAD, say) that are of no use any more.
+            self.transport.write(_BAD_REQUEST)
+        self.transport.close()
 
     def resume_writing(self) -> None:
         """Note that the client has read most of what waited for it."""

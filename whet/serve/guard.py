@@ -12,7 +12,7 @@ from whet.serve.errors import ApiError, come_back
 from whet.serve.gate import Ticket
 
 T = TypeVar("T")
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS = 2.0
 
 
 class ClientGoneError(Exception):
