@@ -15,7 +15,7 @@ from whet.data.images import MediaError, locate, reason_of
 from whet.serve.errors import ApiError
 from whet.serve.requests import ChatRequest, ImagePart
 
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 _MOST_SCANS = 100  # of a progressive JPEG, which is decoded anew for each; encoders write about ten
 
 
@@ -49,9 +49,10 @@ def _pixels(url: str) -> int:
     if data[:2] == b"\xff\xd8" and data.count(b"\xff\xda") > _MOST_SCANS:
         raise MediaError(f"has more than {_MOST_SCANS} scans; save it anew")
     Image.init()
+    known = [name for name in FORMATS if name in Image.OPEN]  # Pillow is built without WebP here and there
     try:
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            moving = getattr(image, "is_animated", False) and image.format != "MPO"
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=known) as image:
+            moving = getattr(image, "is_animated", False) and image.format != "MPO"  # a JPEG with its thumbnail
             width, height = image.size
     except Exception as error:  # Pillow's parsers raise nearly anything on damaged data
         raise MediaError(f"is no picture that can be read ({reason_of(error)}); send PNG, JPEG, WebP or GIF") from None
