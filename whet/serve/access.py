@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from whet.errors import UserError
 from whet.serve.connection import AUTHORIZED
 from whet.serve.errors import ApiError
-from whet.serve.guard import drain
+from whet.serve.guard import drain_for
 from whet.serve.hosts import Hosts
 from whet.serve.metrics import Metrics
 
@@ -78,7 +78,7 @@ class Access:
                 return
             text = "send the server's token: Authorization: Bearer TOKEN"
             refusal = ApiError(401, text, "invalid_token", headers={"WWW-Authenticate": "Bearer"})
-        await drain(receive)
+        await drain_for(refusal, receive)
         await refusal.response()(scope, receive, counting)
 
     def _has_token(self, scope: Scope) -> bool:

@@ -22,6 +22,7 @@ AUTHORIZED = "whet_authorized"  # in the state of a request whose token was righ
 _SAID = ApiError(400, "this is not HTTP/1.1, or its head is too long", "invalid_http").answer.model_dump_json().encode()
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
 _BAD_REQUEST += b"content-length: %d\r\n\r\n%b" % (len(_SAID), _SAID)
+_MOMENT = 0.1  # seconds in which a client that has something to ask for shows its token
 _WINDOW = 65536  # bytes; more than this read by the client counts as progress
 
 
@@ -30,6 +31,7 @@ class Limits:
     """Bounds for every connection, in seconds but for the first."""
 
     connections: int
+    burst: int  # connections beyond that for a moment
     header_timeout: float  # from the first byte of a request (or the connection) to the end of its head
     idle_timeout: float  # between an answer and the next request
     write_timeout: float  # in which a client must read half of what waits for it, or 64 KiB
@@ -48,7 +50,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._since = self.loop.time()  # of the last request, or of the connection
+        self._since = self.loop.time()  # of the last authorized request, or of the connection
         self._deadline: float | None = self._since + self.limits.header_timeout  # None while a request is answered
         self._head_begun = True  # a new connection has as long as a head
         self._unread, self._unread_since, self._resumed = 0, self._since, False
@@ -60,9 +62,10 @@ class Connection(H11Protocol):
         """Take a connection in, at the cost of another one where there are too many."""
         super().connection_made(transport)
         self._look()
-        if len(self.connections) > self.limits.connections:
-            others = [each for each in self.connections if isinstance(each, Connection) and not each.is_authorized]
-            min(others, key=lambda each: each._since, default=self).drop()
+        if len(self.connections) > self.limits.connections + self.limits.burst:
+            self._make_room()
+        elif len(self.connections) > self.limits.connections:
+            self.loop.call_later(_MOMENT, self._make_room)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking at the clock."""
@@ -79,6 +82,12 @@ class Connection(H11Protocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _make_room(self) -> None:
+        """Close the connection that has gone longest without an authorized request, if there are too many."""
+        if len(self.connections) > self.limits.connections:
+            others = [each for each in self.connections if isinstance(each, Connection) and not each.is_authorized]
+            min(others, key=lambda each: each._since, default=self).drop()
+
     def drop(self) -> None:
         """Close now, with what was not read thrown away."""
         self.connections.discard(self)
@@ -86,10 +95,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read, and set the deadline that follows from it."""
-        before = self.cycle
         super().data_received(data)
         if self._is_answering:
-            self._begin_request(before)
+            self._deadline = None
         elif not self._head_begun:
             # Once for each request: a head that comes byte by byte gets no more time by it.
             self._head_begun = True
@@ -97,18 +105,14 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it is here already."""
-        before = self.cycle
+        if self.scope["state"].get(AUTHORIZED):
+            self._since = self.loop.time()
         super().on_response_complete()
         if self._is_answering:
-            self._begin_request(before)
+            self._deadline = None
         else:
             self._head_begun = False
             self._deadline = self.loop.time() + self.limits.idle_timeout
-
-    def _begin_request(self, before: object) -> None:
-        self._deadline = None
-        if self.cycle is not before:
-            self._since = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, and close; where an answer has begun already, close."""

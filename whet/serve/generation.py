@@ -13,7 +13,7 @@ from whet.serve.answering import Answering
 from whet.serve.bodies import parse
 from whet.serve.errors import ApiError
 from whet.serve.formats import Form
-from whet.serve.guard import ClientGoneError, drain, guarded, read_body
+from whet.serve.guard import ClientGoneError, drain_for, guarded, read_body
 from whet.serve.prompts import Job
 from whet.serve.requests import Sampling
 from whet.serve.service import Service
@@ -35,13 +35,14 @@ class Generation(Generic[R]):
         service, limits = self.service, self.service.config.serve
         loop = asyncio.get_running_loop()
         arrived = loop.time()
+        body: bytes | None = None
         try:
             with service.gate.ticket() as ticket:
                 most = int(limits.max_body_mb * 1e6)
                 body = await read_body(receive, dict(scope["headers"]), most, limits.body_timeout)
                 size = len(body)
                 request = await guarded(self._parsed(body), receive, ticket, arrived + limits.request_timeout)
-                del body
+                body = b""  # it was read, and is not needed any more
                 if request.model != service.name:
                     text = f"there is no model {request.model!r}; this server has {service.name!r}"
                     raise ApiError(404, text, "model_not_found", "model")
@@ -52,8 +53,8 @@ class Generation(Generic[R]):
         except ClientGoneError:
             service.metrics.count("whet_clients_gone_total")
         except ApiError as error:
-            if error.status in (429, 503):
-                await drain(receive)
+            if body is None and error.status in (429, 503):
+                await drain_for(error, receive)
             raise
         finally:
             service.metrics.observe("whet_request_seconds", loop.time() - arrived)

@@ -27,9 +27,9 @@ from whet.serve.opening import open_service
 from whet.serve.service import Service
 
 _SPARE_CONNECTIONS = 192  # besides those that may be answered or wait: to be told 429, or how the server is
-_FEWEST_CONNECTIONS = 16
+_FEWEST = 16  # connections, and those accepted in one go
 _BACKLOG = 512  # connections that are accepted in one go, before the first of them can be closed
-_OTHER_FILES = 256  # weights, libraries, pipes
+_OTHER_FILES = 128  # weights, libraries, pipes
 _IDLE_SECONDS = 30
 _LAST_WORDS = 5  # seconds for cut requests to say so
 
@@ -95,8 +95,10 @@ def _run(service: Service, listening: socket.socket, say: Callable[[str], None])
 def server_options(service: Service) -> uvicorn.Config:
     """Return uvicorn's options for a service, with the limits of its connections."""
     settings, gate = service.config.serve, service.gate
+    connections, backlog = _allowed_connections(gate.concurrent + gate.queued + _SPARE_CONNECTIONS)
     limits = Limits(
-        connections=_allowed_connections(gate.concurrent + gate.queued + _SPARE_CONNECTIONS),
+        connections=connections,
+        burst=backlog,
         header_timeout=settings.header_timeout,
         idle_timeout=_IDLE_SECONDS,
         write_timeout=settings.write_timeout,
@@ -110,22 +112,26 @@ def server_options(service: Service) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=_BACKLOG,
+        backlog=backlog,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(settings.shutdown_timeout) + 2 * _LAST_WORDS,
         h11_max_incomplete_event_size=65536,
     )
 
 
-def _allowed_connections(wanted: int) -> int:
-    """Raise the limit of open files as far as connections need it; return how many there may be."""
+def _allowed_connections(wanted: int) -> tuple[int, int]:
+    """Raise the limit of open files as far as needed; return how many connections there may be, and arrive at once.
+
+    There is room for twice as many to arrive: asyncio accepts them all before those that are too many can be closed.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _BACKLOG + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return max(_FEWEST_CONNECTIONS, min(wanted, most - _BACKLOG - _OTHER_FILES))
-    return wanted
+    needed = wanted + 2 * _BACKLOG + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted, _BACKLOG
+    files = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    backlog = max(_FEWEST, min(_BACKLOG, (files - _OTHER_FILES) // 4))
+    return max(_FEWEST, min(wanted, files - _OTHER_FILES - 2 * backlog)), backlog
 
 
 class _Server(uvicorn.Server):
