@@ -18,10 +18,7 @@ class ServeConfig:
     )
     allowed_hosts: list[str] = field(
         default_factory=list,
-        metadata=about(
-            "names in Host and Origin headers that are answered besides localhost and serve.host; * = any. Empty = any "
-            "Host where other machines may connect"
-        ),
+        metadata=about("names in Host and Origin headers that are answered besides localhost and serve.host; * = any"),
     )
     token_file: str | None = key(None, "file that holds the bearer token; null = $WHET_SERVE_TOKEN, or a random one")
     model_name: str | None = key(None, "what the model is called in the API; null = the last part of its path")
@@ -39,13 +36,11 @@ class ServeConfig:
     )
     max_answer_tokens: int = key(
         4194304,
-        "most tokens of an answer with several responses: their number times max_tokens, a log-prob counting for 8",
+        "most tokens of several responses: their number times max_tokens, a log-prob counting for 8",
         least=1,
     )
     max_images: int = key(16, "most images of one request; see worker.rollout.limit_images too", least=0)
-    max_pixels: int = key(
-        32000000, "most pixels of all images of one request, as sent; two such requests are in memory at once", least=1
-    )
+    max_pixels: int = key(32000000, "most pixels of all images of one request, as they are sent", least=1)
     max_body_mb: float = key(8.0, "largest body of a request in MB; a larger one is answered with 413", above=0)
     request_timeout: float = key(600.0, "longest time for one request in seconds, waiting included", above=0)
     header_timeout: float = key(10.0, "longest time for a request's head to arrive, in seconds", above=0)
