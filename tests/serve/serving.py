@@ -23,8 +23,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from whet.assets.tokenizer import make_tokenizer
 from whet.config import load_config
-from whet.serve.app import make_app
 from whet.serve.opening import open_service
+from whet.serve.server import server_options
 from whet.serve.service import Service
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -103,9 +103,8 @@ def running(folder: Path, *arguments: str) -> Iterator[Server]:
     """Serve a model folder until the end of the block."""
     config = load_config([f"worker.actor.model.model_path={folder}", f"serve.model_name={NAME}", *arguments])
     service = open_service(config, TOKEN, lambda text: None)
-    options = uvicorn.Config(
-        make_app(service), port=0, http="h11", lifespan="off", log_level="warning", timeout_graceful_shutdown=2
-    )
+    options = server_options(service)
+    options.port, options.timeout_graceful_shutdown = 0, 2
     server = uvicorn.Server(options)
     loops: list[asyncio.AbstractEventLoop] = []
 

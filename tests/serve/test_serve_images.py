@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,55 @@ def test_too_many_images_and_places_without_one_are_refused(seeing):
     assert _ask(seeing, text="<image> what").status_code == 400
     assert _ask(seeing, text="<|image_pad|> what").status_code == 400
     assert _ask(seeing, text="what is").status_code == 200
+
+
+def _data_url(data: bytes, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _saved(image: Image.Image, kind: str, **options) -> bytes:
+    data = io.BytesIO()
+    image.save(data, kind, **options)
+    return data.getvalue()
+
+
+def _png_of(width: int, height: int) -> bytes:
+    """A small PNG whose header claims other sizes."""
+    data = _saved(Image.new("1", (8, 8)), "PNG")
+    header = data[12:16] + struct.pack(">II", width, height) + data[24:29]
+    return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (_png_of(6000, 6000), "serve.max_pixels"),
+        (_png_of(2**31 - 1, 2**31 - 1), "image 1"),
+        (_png_of(0, 5), "image 1"),
+        (_saved(Image.new("L", (5, 5)), "GIF", save_all=True, append_images=[Image.new("L", (5, 5), 200)]), "frames"),
+        (_saved(Image.new("RGB", (5, 5)), "TIFF"), "PNG, JPEG"),
+        (_saved(Image.new("RGB", (64, 64)), "JPEG") + b"\xff\xda" * 200, "scans"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "PNG, JPEG"),
+    ],
+    ids=["pixels", "bomb", "empty", "animated", "tiff", "scans", "postscript"],
+)
+def test_images_that_would_cost_much_are_refused_from_their_headers(seeing, data, words):
+    answer = _ask(seeing, _data_url(data))
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+
+
+def test_pixels_and_images_of_a_request_are_counted_together(seeing):
+    half = _saved(Image.new("1", (4100, 4100)), "PNG")
+    assert "max_pixels" in _ask(seeing, _data_url(half), _data_url(half)).json()["error"]["message"]
+    assert "max_images" in _ask(seeing, *[_url("red")] * 17).json()["error"]["message"]
+
+
+def test_an_image_with_more_tokens_than_the_model_reads_is_not_decoded(seeing, monkeypatch):
+    def never(*_):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(type(seeing.service.maker._media), "_decode", never)
+    answer = _ask(seeing, _url("red"), text="the " * 700)
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert seeing.service.pixels.free == 2 * seeing.service.config.serve.max_pixels

@@ -20,7 +20,12 @@ LONG = {"max_tokens": 500, "ignore_eos": True}
 
 
 def _head(length: int) -> bytes:
-    lines = ["POST /v1/completions HTTP/1.1", "Host: x", f"Authorization: Bearer {TOKEN}", f"Content-Length: {length}"]
+    lines = [
+        "POST /v1/completions HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: Bearer {TOKEN}",
+        f"Content-Length: {length}",
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 

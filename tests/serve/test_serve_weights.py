@@ -88,6 +88,14 @@ def test_a_checkpoint_is_taken_and_folders_can_be_confined(folder, other_folder,
         assert outside.status_code == 403
         sneaky = server.post("/v1/weights", {"path": f"{tmp_path}/../{other_folder.name}"})
         assert sneaky.status_code in (403, 404)
+        (tmp_path / "link").symlink_to(other_folder)
+        (tmp_path / "step" / "actor").mkdir(parents=True)
+        (tmp_path / "step" / "actor" / "huggingface").symlink_to(other_folder)
+        linked = shutil.copytree(other_folder, tmp_path / "linked")
+        (linked / "model.safetensors").unlink()
+        (linked / "model.safetensors").symlink_to(other_folder / "model.safetensors")
+        for name in ("link", "step", "linked"):
+            assert server.post("/v1/weights", {"path": str(tmp_path / name)}).status_code == 403, name
         taken = server.post("/v1/weights", {"path": str(checkpoint), "version": 3})
         assert taken.json()["path"] == str(checkpoint / "actor" / "huggingface")
 

@@ -65,6 +65,9 @@ def _problems(config: Config) -> Iterator[str]:
         yield "trainer.n_gpus_per_node: whet serve runs the native engine on one device; start one server for each"
     if model.lora.rank:
         yield f"worker.actor.model.lora.rank={model.lora.rank}: write a plain model first (whet merge) and serve that"
+    for name in serve.allowed_hosts:
+        if not name or any(sign in name for sign in "/@ ") or (name.count(":") == 1):
+            yield f"serve.allowed_hosts={name}: write a name or an address without scheme and port, or *"
     folder = serve.weights_folder
     if folder is not None and not os.path.isdir(resolve_path(config, folder)):
         yield f"serve.weights_folder={folder}: there is no such folder"

@@ -10,8 +10,10 @@ from pathlib import Path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whet.errors import UserError
+from whet.serve.connection import AUTHORIZED
 from whet.serve.errors import ApiError
-from whet.serve.guard import drain
+from whet.serve.guard import drain_for
+from whet.serve.hosts import Hosts
 from whet.serve.metrics import Metrics
 
 TOKEN = "WHET_SERVE_TOKEN"
@@ -48,13 +50,13 @@ def _read_or_make(file: Path, where: str) -> str:
 
 
 class Access:
-    """Turns away who has no token, and counts answers."""
+    """Turns away who has no token or calls the server by another name, and counts answers."""
 
-    def __init__(self, app: ASGIApp, token: str, metrics: Metrics) -> None:
-        self._app, self._expected, self._metrics = app, b"Bearer " + token.encode(), metrics
+    def __init__(self, app: ASGIApp, token: str, hosts: Hosts, metrics: Metrics) -> None:
+        self._app, self._expected, self._hosts, self._metrics = app, b"Bearer " + token.encode(), hosts, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 401."""
+        """Pass a request on, or answer 401 or 403."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -66,12 +68,17 @@ class Access:
                 self._metrics.count("whet_requests_total", path=label, status=str(message["status"]))
             await send(message)
 
-        if path in OPEN or self._has_token(scope):
-            await self._app(scope, receive, counting)
-            return
-        await drain(receive)
-        text = "send the server's token: Authorization: Bearer TOKEN"
-        refusal = ApiError(401, text, "invalid_token", headers={"WWW-Authenticate": "Bearer"})
+        refusal = self._hosts.check(scope)
+        if refusal is None:
+            authorized = self._has_token(scope)
+            if authorized:
+                scope.setdefault("state", {})[AUTHORIZED] = True
+            if authorized or path in OPEN:
+                await self._app(scope, receive, counting)
+                return
+            text = "send the server's token: Authorization: Bearer TOKEN"
+            refusal = ApiError(401, text, "invalid_token", headers={"WWW-Authenticate": "Bearer"})
+        await drain_for(refusal, receive)
         await refusal.response()(scope, receive, counting)
 
     def _has_token(self, scope: Scope) -> bool:

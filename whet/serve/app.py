@@ -13,16 +13,19 @@ from starlette.types import ASGIApp
 
 from whet.serve.access import Access
 from whet.serve.answers import Answer, Health, Model, ModelList
+from whet.serve.bodies import parse
 from whet.serve.errors import ApiError
 from whet.serve.formats import ChatForm, CompletionForm
-from whet.serve.generation import Generation, parse
+from whet.serve.generation import Generation
 from whet.serve.guard import ClientGoneError, read_body
+from whet.serve.hosts import Hosts
 from whet.serve.openapi import describe
 from whet.serve.requests import ChatRequest, CompletionRequest, WeightsRequest
 from whet.serve.service import Service
 from whet.serve.weights import update_weights
 
 _WEIGHTS_BODY = 65536  # bytes: a path and a number
+_LONGEST_PATH = 200
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -82,7 +85,8 @@ def make_app(service: Service) -> ASGIApp:
         exception_handlers={ApiError: _refuse, HTTPException: _unrouted, Exception: _failed},
     )
     app.router.redirect_slashes = False
-    return Access(app, service.token, service.metrics)
+    settings = service.config.serve
+    return Access(app, service.token, Hosts(settings.host, settings.allowed_hosts), service.metrics)
 
 
 def _json(answer: Answer) -> Response:
@@ -97,7 +101,9 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _unrouted(request: Request, error: Exception) -> Response:
     """Paths and methods that do not exist."""
     assert isinstance(error, HTTPException)
-    text = f"{request.method} {request.url.path}: {error.detail.lower()}; /openapi.json lists what there is"
+    # Not request.url, which is put together with the Host header and may be no address.
+    asked = f"{request.method} {request.scope['path']}"[:_LONGEST_PATH]
+    text = f"{asked}: {error.detail.lower()}; /openapi.json lists what there is"
     return ApiError(error.status_code, text, headers=dict(error.headers or {})).response()
 
 

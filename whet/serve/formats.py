@@ -105,7 +105,7 @@ class ChatForm(Form[ChatRequest]):
         first = self._first(index)
         calls = [
             ToolCallDelta(index=place, **_call(call).model_dump())
-            for place, call in enumerate(added.calls, writer.calls - len(added.calls))
+            for place, call in enumerate(added.calls, added.first_call)
         ]
         choice = ChunkChoice(
             index=index,

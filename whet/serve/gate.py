@@ -34,6 +34,7 @@ class Gate:
         self.ending = False
         self._tickets: set[Ticket] = set()
         self._running: set[Ticket] = set()
+        self._written: set[Ticket] = set()  # had their turn, and are being sent
         self._waiting: deque[tuple[Ticket, asyncio.Future[None]]] = deque()
         self._paused = False
         self._empty: asyncio.Future[None] | None = None
@@ -46,7 +47,7 @@ class Gate:
     @property
     def waiting(self) -> int:
         """Requests that have arrived and are not being answered yet."""
-        return len(self._tickets) - len(self._running)
+        return len(self._tickets) - len(self._running) - len(self._written)
 
     @contextmanager
     def ticket(self) -> Iterator[Ticket]:
@@ -63,6 +64,7 @@ class Gate:
             yield ticket
         finally:
             self._tickets.discard(ticket)
+            self._written.discard(ticket)
 
     @asynccontextmanager
     async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
@@ -76,6 +78,7 @@ class Gate:
         finally:
             if ticket in self._running:
                 self._running.discard(ticket)
+                self._written.add(ticket)
             else:
                 self._waiting = deque(each for each in self._waiting if each[0] is not ticket)
             self._admit()

@@ -12,7 +12,7 @@ from whet.serve.errors import ApiError, come_back
 from whet.serve.gate import Ticket
 
 T = TypeVar("T")
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS = 2.0
 
 
 class ClientGoneError(Exception):
@@ -52,7 +52,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
     size = int(declared) if declared.isdigit() else 0
     too_large = ApiError(413, f"the body has more than {most} bytes, which serve.max_body_mb allows", "body_too_large")
     if size > most:
-        await drain(receive)
+        await drain_for(too_large, receive)
         raise too_large
     size = 0
     try:
@@ -65,19 +65,28 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
                 size += len(parts[-1])
                 if size > most:
                     parts.clear()
-                    await drain(receive)
+                    await drain_for(too_large, receive)
                     raise too_large
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        raise come_back(408, "the body did not arrive in serve.body_timeout seconds", "body_timeout", 1) from None
+        late = come_back(408, "the body did not arrive in serve.body_timeout seconds", "body_timeout", 1)
+        late.headers["Connection"] = "close"
+        raise late from None
 
 
-async def drain(receive: Receive) -> None:
-    """Throw a body away: a client that is still sending would not read why it is refused."""
+async def drain(receive: Receive) -> bool:
+    """Throw a body away: a client that is still sending would not read why it is refused. False if there is more."""
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
                 pass
+        return True
     except TimeoutError:
-        pass
+        return False
+
+
+async def drain_for(refusal: ApiError, receive: Receive) -> None:
+    """Throw a body away before a refusal; the connection is closed after it if the body has no end."""
+    if not await drain(receive):
+        refusal.headers["Connection"] = "close"

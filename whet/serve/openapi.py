@@ -14,7 +14,7 @@ _REF = "#/components/schemas/{model}"
 _ERRORS = {
     "400": "the request is malformed, or the model cannot do what it asks for",
     "401": "the token is missing or wrong",
-    "403": "the folder is not allowed",
+    "403": "the Host, the Origin or the folder is not allowed",
     "404": "there is no such model or folder",
     "408": "the body was too slow",
     "409": "another update is under way",
@@ -24,7 +24,7 @@ _ERRORS = {
     "503": "the server is shutting down, or the weights were replaced",
     "504": "the request took too long",
 }
-_GENERATION = ("400", "401", "404", "408", "413", "429", "500", "503", "504")
+_GENERATION = ("400", "401", "403", "404", "408", "413", "429", "500", "503", "504")
 
 
 def describe(model: str, vocabulary: int, most_samples: int, sees: bool) -> dict[str, Any]:
@@ -43,21 +43,22 @@ def describe(model: str, vocabulary: int, most_samples: int, sees: bool) -> dict
         },
         "security": [{"token": []}],
         "paths": {
-            "/v1/models": {"get": _get("models", "The model that is served.", "ModelList", ("401",))},
+            "/v1/models": {"get": _get("models", "The model that is served.", "ModelList", ("401", "403"))},
             "/v1/models/{model}": {
-                "get": _get("model", "The same by its name.", "Model", ("401", "404")) | {"parameters": [one_model]}
+                "get": _get("model", "The same by its name.", "Model", ("401", "403", "404"))
+                | {"parameters": [one_model]}
             },
             "/v1/chat/completions": {"post": chat},
             "/v1/completions": {"post": completion},
             "/v1/weights": {"post": _weights()},
-            "/health": {"get": _get("health", "Whether requests are taken.", "Health", ()) | {"security": []}},
+            "/health": {"get": _get("health", "Whether requests are taken.", "Health", ("403",)) | {"security": []}},
             "/metrics": {
                 "get": {
                     "operationId": "metrics",
                     "summary": "Counts and times for Prometheus.",
                     "responses": {
                         "200": {"description": "text", "content": {"text/plain": {"schema": {"type": "string"}}}},
-                        **_errors(("401",)),
+                        **_errors(("401", "403")),
                     },
                 }
             },

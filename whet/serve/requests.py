@@ -145,7 +145,7 @@ class PlainText(Strict):
 class Sampling(Strict):
     """What both endpoints take; null means the server's own setting."""
 
-    model: str
+    model: Annotated[str, Field(max_length=1024)]
     n: Annotated[int, Field(ge=1), WHOLE] | None = None
     max_tokens: Annotated[int, Field(ge=1, lt=2**31), WHOLE] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -180,7 +180,7 @@ class Sampling(Strict):
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1, lt=2**31), WHOLE] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOPS), WHOLE] | None = None
@@ -208,9 +208,12 @@ class CompletionRequest(Sampling):
 
     prompt: (
         str
-        | Annotated[list[TokenId], Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
-        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+        | Annotated[
+            list[Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]],
+            Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True),
+        ]
     )
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOPS), WHOLE] | None = None
     echo: Annotated[Literal[False], BOOL] | None = None

@@ -7,6 +7,7 @@ second one ends the process at once.
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
 import signal
 import socket
@@ -20,12 +21,16 @@ from whet.config.check_serve import is_loopback
 from whet.errors import UserError
 from whet.serve.access import TOKEN, read_token
 from whet.serve.app import make_app
+from whet.serve.connection import Limits, limited_connection
 from whet.serve.errors import come_back
 from whet.serve.opening import open_service
 from whet.serve.service import Service
 
-_SPARE_CONNECTIONS = 64  # besides those that may be answered or wait: to be told 429, or how the server is
-_BACKLOG = 2048
+_SPARE_CONNECTIONS = 192  # besides those that may be answered or wait: to be told 429, or how the server is
+_FEWEST = 16  # connections, and those accepted in one go
+_BACKLOG = 512  # connections that are accepted in one go, before the first of them can be closed
+_OTHER_FILES = 128  # weights, libraries, pipes
+_IDLE_SECONDS = 30
 _LAST_WORDS = 5  # seconds for cut requests to say so
 
 
@@ -74,22 +79,7 @@ def _announce(service: Service, listening: socket.socket, token: str | None, say
 
 
 def _run(service: Service, listening: socket.socket, say: Callable[[str], None]) -> None:
-    settings, gate = service.config.serve, service.gate
-    grace = settings.shutdown_timeout
-    options = uvicorn.Config(
-        make_app(service),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=30,
-        limit_concurrency=gate.concurrent + gate.queued + _SPARE_CONNECTIONS,
-        timeout_graceful_shutdown=int(grace) + 2 * _LAST_WORDS,
-        h11_max_incomplete_event_size=65536,
-    )
-    server = _Server(options, service, say)
+    server = _Server(server_options(service), service, say)
     # uvicorn raises the signal again once it has ended; without these that would skip closing the engine.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -100,6 +90,48 @@ def _run(service: Service, listening: socket.socket, say: Callable[[str], None])
     if service.failure is not None:
         raise UserError(service.failure)
     say("ended")
+
+
+def server_options(service: Service) -> uvicorn.Config:
+    """Return uvicorn's options for a service, with the limits of its connections."""
+    settings, gate = service.config.serve, service.gate
+    connections, backlog = _allowed_connections(gate.concurrent + gate.queued + _SPARE_CONNECTIONS)
+    limits = Limits(
+        connections=connections,
+        burst=backlog,
+        header_timeout=settings.header_timeout,
+        idle_timeout=_IDLE_SECONDS,
+        write_timeout=settings.write_timeout,
+    )
+    return uvicorn.Config(
+        make_app(service),
+        http=limited_connection(limits),
+        ws="none",
+        lifespan="off",
+        log_level="error",  # warnings are about what strangers send, as often as they like
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=backlog,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=int(settings.shutdown_timeout) + 2 * _LAST_WORDS,
+        h11_max_incomplete_event_size=65536,
+    )
+
+
+def _allowed_connections(wanted: int) -> tuple[int, int]:
+    """Raise the limit of open files as far as needed; return how many connections there may be, and arrive at once.
+
+    There is room for twice as many to arrive: asyncio accepts them all before those that are too many can be closed.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + 2 * _BACKLOG + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted, _BACKLOG
+    files = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    backlog = max(_FEWEST, min(_BACKLOG, (files - _OTHER_FILES) // 4))
+    return max(_FEWEST, min(wanted, files - _OTHER_FILES - 2 * backlog)), backlog
 
 
 class _Server(uvicorn.Server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from whet.config import Config
 from whet.rollout.engine import Engine, Piece, SamplingParams
 from whet.rollout.native import NativeEngine
 from whet.rollout.vllm import OwnServerEngine, VLLMEngine
+from whet.serve.budget import Budget
 from whet.serve.errors import ApiError
 from whet.serve.gate import Gate
 from whet.serve.metrics import Metrics
@@ -24,6 +25,8 @@ from whet.serve.text import Vocabulary
 from whet.types import Prompt, Sample
 
 _READERS = 2  # threads that make prompts of requests
+LARGE = 65536  # bytes of a body from which on it waits for others of its kind, and not for it those that are small
+_HELD = 2  # requests with all the pixels they may have that fit into memory together
 
 
 @dataclass
@@ -44,7 +47,16 @@ class Service:
     sees: bool  # whether requests may hold images
     started: int = 0  # when, as the API has it
     readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_READERS, "whet-prompts"))
+    large_reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "whet-large"))
+    pixels: Budget = field(init=False)  # of the images of all requests
     updating: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.pixels = Budget(_HELD * self.config.serve.max_pixels)
+
+    def reader(self, size: int) -> ThreadPoolExecutor:
+        """Return the threads for work on so many bytes: a small request never waits for a large one."""
+        return self.readers if size < LARGE else self.large_reader
 
     @property
     def version(self) -> int:
@@ -61,7 +73,9 @@ class Service:
         """How the engine ended, where it has by itself: nothing can be answered any more."""
         return self.engine.failure if isinstance(self.engine, VLLMEngine | OwnServerEngine) else None
 
-    async def pieces(self, prompts: list[Prompt], params: SamplingParams, streamed: bool) -> AsyncIterator[Piece]:
+    async def pieces(
+        self, prompts: list[Prompt], params: SamplingParams, streamed: bool
+    ) -> AsyncGenerator[Piece, None]:
         """The responses as they come. Many prompts come in turns, so that nobody else waits for all of them.
 
         Engines that have to send every token from another process do so for answers that are `streamed` only.
@@ -83,7 +97,8 @@ class Service:
 
     def close(self) -> None:
         """End what was started."""
-        self.readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.readers, self.large_reader):
+            threads.shutdown(wait=False, cancel_futures=True)
         self.engine.close()
 
 

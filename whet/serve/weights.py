@@ -54,16 +54,23 @@ def _allowed_folder(service: Service, given: str) -> Path:
     try:
         path = Path(given).expanduser().resolve()
         folder = model_folder(path)
+        root = service.config.serve.weights_folder
+        confined = root is None or _is_inside(resolve_path(service.config, root).resolve(), path, folder)
     except (OSError, RuntimeError, ValueError):  # names that no system allows, homes of nobody
         raise missing from None
-    root = service.config.serve.weights_folder
-    if root is not None and not path.is_relative_to(resolve_path(service.config, root).resolve()):
-        raise ApiError(403, "path: is outside of serve.weights_folder", "folder_not_allowed", "path")
+    if not confined:
+        raise ApiError(403, "path: is or leads outside of serve.weights_folder", "folder_not_allowed", "path")
     if (path / "actor" / "lora_adapter").is_dir():
         raise ApiError(400, "path: is a checkpoint of adapters; write a plain model first: whet merge", param="path")
     if folder is None:
         raise missing
     return folder
+
+
+def _is_inside(root: Path, path: Path, folder: Path | None) -> bool:
+    """True if a path, its model folder and all files in it are inside the root once links are followed."""
+    files = [] if folder is None else [folder, *folder.iterdir()]
+    return all(each.resolve().is_relative_to(root) for each in (path, *files))
 
 
 def _read(service: Service, folder: Path) -> PreTrainedModel:

@@ -22,9 +22,12 @@ class Added:
     log_probs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)
     finish: Finish | None = None
+    first_call: int = 0  # calls that the response had made before these
 
     def __iadd__(self, other: Added) -> Added:
         self.text += other.text
+        if not self.calls:
+            self.first_call = other.first_call
         for mine, theirs in zip(self._lists(), other._lists()):
             mine.extend(theirs)
         self.finish = other.finish
@@ -65,6 +68,7 @@ class Writer:
         if ended:
             rest, calls = self._split.finish()
             added.text, added.calls = added.text + rest, added.calls + calls
+        added.first_call = self.calls
         self.calls += len(added.calls)
         if added.finish == "stop" and self.calls:
             added.finish = "tool_calls"
