@@ -65,8 +65,8 @@ class RewardScorer:
             if outcome.failure == "bad result":
                 raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
             for row, result in zip(group, outcome.results):
-                if "bad" in result:
-                    raise UserError(f"{KEY}={self._spec}: {result['bad']} (tried with row {row.prompt.uid})")
+                if isinstance(result, str):
+                    raise UserError(f"{KEY}={self._spec}: {result} (tried with row {row.prompt.uid})")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
@@ -119,7 +119,7 @@ class RewardScorer:
 
     def _as_call(self, group: list[Sample]) -> Call:
         first = group[0]
-        seed = f"{first.prompt.uid}/{first.index}/{first.version}"
+        seed = f"{first.prompt.uid}/{first.index}/{first.version}".encode("utf-8", "surrogatepass")
         return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
 
     def _budget(self, size: int) -> float:
@@ -132,11 +132,11 @@ class RewardScorer:
                 self._fail(sample, outcome)
             return
         for sample, result in zip(group, outcome.results, strict=True):
-            if "scores" in result:
-                sample.scores = result["scores"]
-                sample.failure = None
+            if isinstance(result, str):
+                self._fail(sample, Outcome(failure="bad result", detail=result))
             else:
-                self._fail(sample, Outcome(failure="bad result", detail=result["bad"]))
+                sample.scores = result
+                sample.failure = None
 
     def _fail(self, sample: Sample, outcome: Outcome) -> None:
         sample.scores = {"overall": float(self._config.fallback)}

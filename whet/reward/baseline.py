@@ -1,0 +1,64 @@
+"""State of the worker process that a call may change for the calls after it: noted once, put back after each call.
+
+Only what would make another sample fail or hang: lowered limits, a pending alarm, replaced built-in functions, the
+working folder. What a module keeps for itself (caches, connections, threads) is the user's.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import resource
+import sys
+from os import O_RDONLY, fchdir, umask
+from os import open as open_descriptor
+from resource import RLIM_INFINITY, getrlimit, setrlimit
+from signal import ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL, SIG_BLOCK, SIG_SETMASK, pthread_sigmask, setitimer
+from sys import getrecursionlimit, setrecursionlimit
+
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+_TIMERS = (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF)
+_threads = sys._current_frames  # a function in C, which counts also what `threading` does not know of
+
+
+class Baseline:
+    """The process as it was when the function had been loaded."""
+
+    def __init__(self) -> None:
+        self._folder: int | None = None
+        with contextlib.suppress(OSError):  # a folder that cannot be read
+            self._folder = open_descriptor(".", O_RDONLY)
+        self._umask = umask(0o077)
+        umask(self._umask)
+        self._recursion = getrecursionlimit()
+        self._limits = {limit: getrlimit(limit) for limit in _LIMITS}
+        self._signals = pthread_sigmask(SIG_BLOCK, [])
+        self._builtins, self._originals = vars(builtins), dict(vars(builtins))
+        self._threads = len(_threads())
+
+    def restore(self) -> bool:
+        """Put things back; False when the process must not score another sample."""
+        self._builtins.update(self._originals)
+        try:
+            for timer in _TIMERS:
+                setitimer(timer, 0)
+            pthread_sigmask(SIG_SETMASK, self._signals)
+            umask(self._umask)
+            if getrecursionlimit() < self._recursion:
+                setrecursionlimit(self._recursion)
+            for limit, (soft, hard) in self._limits.items():
+                if _below(getrlimit(limit)[0], soft):
+                    setrlimit(limit, (soft, hard))
+            if self._folder is not None:
+                fchdir(self._folder)
+        except (OSError, ValueError, RecursionError):
+            return False
+        return True
+
+    def has_more_threads(self) -> bool:
+        """True if calls have left threads behind."""
+        return len(_threads()) > self._threads
+
+
+def _below(value: int, other: int) -> bool:
+    return value != other and value != RLIM_INFINITY and (other == RLIM_INFINITY or value < other)
