@@ -15,12 +15,13 @@ from whet import __version__
 from whet.cluster import WorkerLostError, WorkerRaisedError
 from whet.cluster.launch import Patience, is_silent, launched, refuse_command, say, take_devices
 from whet.cluster.torchrun import serve_first
-from whet.errors import UserError
+from whet.errors import RewardsFailedError, UserError
 from whet.usage import HELP, USAGE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker, 130 when stopped."""
+    """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker or a reward function that
+    fails on every sample, 130 when stopped."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
     if is_silent():
@@ -30,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(f"whet: {error}")
         return 2
+    except RewardsFailedError as error:
+        say(f"whet: {error}")
+        return 1
     except KeyboardInterrupt:
         say("whet: stopped at once; the same command goes on from the last checkpoint")
         return 130

@@ -8,3 +8,7 @@ Everything else is a bug of ours and keeps its traceback.
 
 class UserError(Exception):
     """Bad input: the message names the key, file or row and says how to fix it."""
+
+
+class RewardsFailedError(Exception):
+    """No sample could be scored: the message shows the function's last error; exit code 1, without a traceback."""
