@@ -118,7 +118,7 @@ class Judge:
 
 
 def _others(scores: dict[str, float]) -> dict[str, float]:
-    """Scores besides accuracy, which is counted by itself. `overall` is called reward; a score of that name gives way."""
+    """Scores besides accuracy, which is counted by itself; `overall` is called reward, a score of that name yields."""
     names = {"overall": "reward", "reward": "reward_score"}
     named = {names.get(name, name): value for name, value in scores.items()}
     return {name: value for name, value in named.items() if name not in ("accuracy", "acc")}

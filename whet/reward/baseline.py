@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import os
 import resource
 import sys
 from os import O_RDONLY, fchdir, umask
@@ -18,6 +19,7 @@ from sys import getrecursionlimit, setrecursionlimit
 
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 _TIMERS = (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF)
+_waitid = getattr(os, "waitid", None)  # macOS has it since Python 3.13
 _threads = sys._current_frames  # a function in C, which counts also what `threading` does not know of
 
 
@@ -35,6 +37,7 @@ class Baseline:
         self._signals = pthread_sigmask(SIG_BLOCK, [])
         self._builtins, self._originals = vars(builtins), dict(vars(builtins))
         self._threads = len(_threads())
+        self._has_children = _has_children()
 
     def restore(self) -> bool:
         """Put things back; False when the process must not score another sample."""
@@ -55,9 +58,19 @@ class Baseline:
             return False
         return True
 
-    def has_more_threads(self) -> bool:
-        """True if calls have left threads behind."""
-        return len(_threads()) > self._threads
+    def is_busy(self) -> bool:
+        """True if calls have left threads or child processes behind, which may disturb the calls after them."""
+        return len(_threads()) > self._threads or (not self._has_children and _has_children())
+
+
+def _has_children() -> bool:
+    if _waitid is None:
+        return False
+    try:
+        _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def _below(value: int, other: int) -> bool:

@@ -238,7 +238,7 @@ class WorkerPool:
 
 def _is_doubtful(worker: WorkerProcess, outcome: Outcome) -> bool:
     """True if an earlier call of the worker may be what made this one fail."""
-    return worker.served > 0 and (outcome.failure == "died" or (outcome.failure == "timeout" and worker.has_threads))
+    return worker.served > 0 and (outcome.failure == "died" or (outcome.failure == "timeout" and worker.is_busy))
 
 
 def _outcome(reply: Reply) -> Outcome:

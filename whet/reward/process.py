@@ -25,6 +25,7 @@ from whet.reward.channel import Channel
 from whet.reward.function import RewardSource
 from whet.reward.keeper import END_SECONDS, STATUS, WHERE_SIGNAL
 from whet.reward.wire import (
+    BUSY,
     CALL_ID_BYTES,
     HELLO,
     HELLO_LIMIT,
@@ -32,7 +33,6 @@ from whet.reward.wire import (
     REFUSED,
     RESULT_LIMIT,
     RESULTS,
-    THREADS,
     Reply,
     WireError,
 )
@@ -97,7 +97,7 @@ class WorkerProcess:
         self.batch = False
         self.task: int | None = None  # what it is working on
         self.served = 0  # calls it has answered
-        self.has_threads = False  # which calls have left behind
+        self.is_busy = False  # calls have left threads or processes behind
         self.is_last = False  # it has answered its last call
         self.deadline = time.monotonic() + START_SECONDS
         self._size = 0  # samples of its latest call
@@ -116,6 +116,7 @@ class WorkerProcess:
         self._size = size
         self._call = os.urandom(CALL_ID_BYTES)
         self.channel.send(self._call + payload)
+        self.process.send_signal(signal.SIGCONT)  # a call may have stopped the keeper, which then reads no prints
 
     def receive(self) -> Reply | None:
         """The reply to the latest call (at first, the hello), or None when it is not there yet."""
@@ -138,7 +139,7 @@ class WorkerProcess:
             self.pid, self.batch = (pid, reply.batch) if reply.kind == HELLO else (None, False)
             return reply
         self.served += 1
-        self.has_threads = bool(reply.flags & THREADS)
+        self.is_busy = bool(reply.flags & BUSY)
         self.is_last = bool(reply.flags & LAST)
         return reply
 

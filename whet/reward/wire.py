@@ -24,8 +24,8 @@ _SCORE = struct.Struct("!d")
 _NO_SCORES = 0xFFFFFFFF
 
 HELLO, REFUSED, RESULTS, BAD, RAISED = range(5)
-LAST, THREADS = 1, 2  # flags: the worker ends after this reply; calls have left threads behind
-_FLAGS = LAST | THREADS
+LAST, BUSY = 1, 2  # flags: the worker ends after this reply; calls have left threads or processes behind
+_FLAGS = LAST | BUSY
 
 Result = dict[str, float] | str  # the scores of a sample, or why there are none
 

@@ -31,6 +31,7 @@ from whet.reward.result import BadResultError, read_batch, read_scores
 from whet.reward.signature import RewardFunction, bind
 from whet.reward.wire import (
     BAD,
+    BUSY,
     CALL_ID_BYTES,
     HELLO,
     LAST,
@@ -38,7 +39,6 @@ from whet.reward.wire import (
     RAISED,
     REFUSED,
     RESULTS,
-    THREADS,
     Reply,
     Result,
     encode_reply,
@@ -132,7 +132,7 @@ def serve(channel: Socket) -> None:
     while sound:
         reply = answer(function, channel.receive())
         sound = baseline.restore()
-        flags = (0 if sound else LAST) | (THREADS if baseline.has_more_threads() else 0)
+        flags = (0 if sound else LAST) | (BUSY if baseline.is_busy() else 0)
         channel.send(Reply(reply.kind, reply.text, reply.cause, results=reply.results, flags=flags))
 
 
