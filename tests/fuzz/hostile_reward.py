@@ -268,11 +268,11 @@ ACTS |= {
     "end soon": lambda: soon(lambda: os._exit(3)),
     "garbage soon": lambda: soon(write_garbage),
     "close soon": lambda: soon(close_files),
-    "stop soon": lambda: soon(lambda: os.kill(os.getpid(), signal.SIGSTOP)),
 }
 HANGING = {
     "sleep": lambda: time.sleep(600),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "stop soon": lambda: soon(lambda: os.kill(os.getpid(), signal.SIGSTOP)),
     "close and sleep": lambda: (os.closerange(0, 256), time.sleep(600)),
     "print for ever": lambda: [print("x" * 10000) for _ in iter(int, 1)],
 }

@@ -1,4 +1,4 @@
-"""Hostile reward functions and mutated replies: every other sample keeps its own reward, and nothing outlives a worker."""
+"""Hostile reward functions and mutated replies: all other samples keep their own rewards, nothing outlives a worker."""
 
 from __future__ import annotations
 

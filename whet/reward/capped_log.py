@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 
 LIMIT = 16 << 20  # bytes a file may reach
 KEPT = 4 << 20  # bytes kept of its beginning, and as many of its end, once it has reached that
@@ -20,14 +21,21 @@ class CappedLog:
 
     def write(self, data: bytes) -> None:
         """Append, and cut the middle out of a file that has become too large."""
+        with contextlib.suppress(OSError), self._turn():
+            end = os.lseek(self._file, 0, os.SEEK_END)
+            end += os.write(self._file, data)
+            if end >= LIMIT:
+                self._cut(end)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock; on a file system without locks, write all the same."""
         with contextlib.suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            try:
-                end = os.lseek(self._file, 0, os.SEEK_END)
-                end += os.write(self._file, data)
-                if end >= LIMIT:
-                    self._cut(end)
-            finally:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _cut(self, size: int) -> None:
