@@ -58,7 +58,7 @@ def hostile_texts(seed: int, count: int, hanging: bool) -> list[str]:
 def test_innocent_samples_keep_their_own_rewards(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hanging = cases(0, 1) == 1
-    texts = hostile_texts(1, cases(70, 500) if function == "one" else cases(10, 300), hanging)
+    texts = hostile_texts(3, cases(70, 500) if function == "one" else cases(10, 300), hanging)
     before = descendants(os.getpid())
     config = RewardConfig(num_cpus=2, timeout=5.0 if hanging else 20.0, fallback=-1.0)
     log = tmp_path / "reward.log"

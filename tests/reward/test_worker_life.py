@@ -21,17 +21,19 @@ def main(reward_input):
     text = reward_input["response"]
     if text == "modules": return {"overall": 1.0, "heavy": len({"torch", "transformers", "numpy"} & set(sys.modules))}
     if text == "child": subprocess.Popen(["sleep", "300"]); time.sleep(300)
+    if text == "detach": print(subprocess.Popen(["sleep", "300"], start_new_session=True).pid); time.sleep(300)
     if text == "regex": re.match(r"(a+)+$", "a" * 40 + "b")
     return os.getpid()
 """
 
 TRAINER = """
 import sys, threading
+from pathlib import Path
 from whet.config.reward import RewardConfig
 from whet.reward.scorer import RewardScorer
 from whet.types import Prompt, Sample
 config = RewardConfig(timeout=60.0)
-scorer = RewardScorer(sys.argv[1], config)
+scorer = RewardScorer(sys.argv[1], config, output=Path(sys.argv[1]).with_name("reward.log"))
 
 def score(*texts):
     samples = [Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text) for text in texts]
@@ -127,6 +129,22 @@ def test_workers_and_their_children_die_with_a_killed_trainer(reward_file, texts
     trainer.kill()
     trainer.communicate()
     assert gone(pids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process that detaches itself is not found")
+def test_detached_processes_die_with_a_killed_trainer(reward_file):
+    trainer, workers = start_trainer(reward_file, "detach")
+    log = reward_file.with_name("reward.log")
+    trainer.stdin.write("\n")
+    trainer.stdin.flush()
+    end = time.monotonic() + 20
+    while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.05)
+    detached = int(log.read_text())
+    assert alive(detached)
+    trainer.kill()
+    trainer.communicate()
+    assert gone([detached, *workers])
 
 
 @pytest.fixture

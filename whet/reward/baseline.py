@@ -9,16 +9,23 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
-import resource
 import sys
-from os import O_RDONLY, fchdir, umask
+from os import O_RDONLY, fchdir
 from os import open as open_descriptor
-from resource import RLIM_INFINITY, getrlimit, setrlimit
-from signal import ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL, SIG_BLOCK, SIG_SETMASK, pthread_sigmask, setitimer
+from resource import (
+    RLIM_INFINITY,
+    RLIMIT_AS,
+    RLIMIT_CPU,
+    RLIMIT_DATA,
+    RLIMIT_FSIZE,
+    RLIMIT_NOFILE,
+    getrlimit,
+    setrlimit,
+)
+from signal import ITIMER_REAL, SIG_BLOCK, SIG_SETMASK, pthread_sigmask, setitimer
 from sys import getrecursionlimit, setrecursionlimit
 
-_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
-_TIMERS = (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF)
+_LIMITS = (RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_NOFILE)
 _waitid = getattr(os, "waitid", None)  # macOS has it since Python 3.13
 _threads = sys._current_frames  # a function in C, which counts also what `threading` does not know of
 
@@ -30,8 +37,6 @@ class Baseline:
         self._folder: int | None = None
         with contextlib.suppress(OSError):  # a folder that cannot be read
             self._folder = open_descriptor(".", O_RDONLY)
-        self._umask = umask(0o077)
-        umask(self._umask)
         self._recursion = getrecursionlimit()
         self._limits = {limit: getrlimit(limit) for limit in _LIMITS}
         self._signals = pthread_sigmask(SIG_BLOCK, [])
@@ -43,10 +48,8 @@ class Baseline:
         """Put things back; False when the process must not score another sample."""
         self._builtins.update(self._originals)
         try:
-            for timer in _TIMERS:
-                setitimer(timer, 0)
+            setitimer(ITIMER_REAL, 0)
             pthread_sigmask(SIG_SETMASK, self._signals)
-            umask(self._umask)
             if getrecursionlimit() < self._recursion:
                 setrecursionlimit(self._recursion)
             for limit, (soft, hard) in self._limits.items():

@@ -48,18 +48,17 @@ class Channel:
     def receive(self, limit: int) -> bytes | None:
         """The next message, or None if it is incomplete; EOFError at the end, WireError on one above the limit."""
         while True:
-            missing = LENGTH.size - len(self._incoming)
-            if missing <= 0:
+            if len(self._incoming) >= LENGTH.size:
                 (size,) = LENGTH.unpack_from(self._incoming)
                 if size > limit:
                     raise WireError("it is too long")
-                missing = LENGTH.size + size - len(self._incoming)
-                if missing == 0:
-                    message = bytes(self._incoming[LENGTH.size :])
-                    self._incoming.clear()
+                end = LENGTH.size + size
+                if len(self._incoming) >= end:
+                    message = bytes(self._incoming[LENGTH.size : end])
+                    del self._incoming[:end]
                     return message
             try:
-                piece = self._socket.recv(min(missing, 1 << 20))
+                piece = self._socket.recv(1 << 16)
             except BlockingIOError:
                 return None
             except OSError:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 from typing import Any
 
 from whet.errors import UserError
@@ -176,7 +176,7 @@ class WorkerPool:
         """Wait for the next message or deadline; returns the workers whose calls ended with it."""
         waiting = [worker for worker in self._workers if not worker.ready or worker.task is not None]
         nearest = min(worker.deadline for worker in waiting) - time.monotonic()
-        with DefaultSelector() as selector:
+        with PollSelector() as selector:
             for worker in waiting:
                 selector.register(
                     worker.channel, EVENT_READ | (EVENT_WRITE if worker.channel.is_sending else 0), worker

@@ -116,7 +116,7 @@ class WorkerProcess:
         self._size = size
         self._call = os.urandom(CALL_ID_BYTES)
         self.channel.send(self._call + payload)
-        self.process.send_signal(signal.SIGCONT)  # a call may have stopped the keeper, which then reads no prints
+        self._wake_keeper()  # an earlier call may have stopped it, and then nobody reads what is printed
 
     def receive(self) -> Reply | None:
         """The reply to the latest call (at first, the hello), or None when it is not there yet."""
@@ -159,7 +159,7 @@ class WorkerProcess:
 
     def is_sound(self) -> bool:
         """True for a worker without a call that is there and waits for one."""
-        return self.process.poll() is None and self.channel.is_silent()
+        return self.channel.is_silent()
 
     def release(self) -> None:
         """Have the keeper end the worker and all that the user's code started; `kill` waits for it."""
@@ -167,7 +167,7 @@ class WorkerProcess:
             self.channel.close()
             with contextlib.suppress(OSError):
                 self._lifeline.shutdown(socket.SHUT_WR)
-            self.process.send_signal(signal.SIGCONT)  # the user's code may have stopped the keeper
+            self._wake_keeper()
 
     def kill(self) -> None:
         """End the worker and all that the user's code started in it."""
@@ -184,6 +184,10 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._ours.close()
+
+    def _wake_keeper(self) -> None:
+        if self.process.returncode is None:  # the pid is not another's before we have waited for it
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def _ending(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -88,8 +88,9 @@ class Socket:
 
     def receive(self) -> bytes:
         """The next message, which begins with the id of its call."""
-        (size,) = LENGTH.unpack(self._read(LENGTH.size))
-        self._call = self._read(CALL_ID_BYTES)
+        head = self._read(LENGTH.size + CALL_ID_BYTES)
+        (size,) = LENGTH.unpack_from(head)
+        self._call = head[LENGTH.size :]
         return self._read(size - CALL_ID_BYTES)
 
     def send(self, reply: Reply) -> None:
@@ -170,10 +171,13 @@ def _read(value: Any, verl: bool) -> Result:
 
 def _seed_everything(seed: bytes) -> None:
     """Rewards that draw random numbers draw the same ones in whichever worker they land."""
-    _seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(_random_bits(32))
+    try:
         _seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(_random_bits(32))
+            _seed(seed)
+    except Exception:  # an earlier call may have broken either; that is no fault of this sample
+        return
 
 
 def _traceback(error: BaseException) -> str:
