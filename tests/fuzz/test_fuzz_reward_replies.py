@@ -58,7 +58,7 @@ def hostile_texts(seed: int, count: int, hanging: bool) -> list[str]:
 def test_innocent_samples_keep_their_own_rewards(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hanging = cases(0, 1) == 1
-    texts = hostile_texts(3, cases(70, 500) if function == "one" else cases(10, 300), hanging)
+    texts = hostile_texts(3, cases(45, 500) if function == "one" else cases(8, 300), hanging)
     before = descendants(os.getpid())
     config = RewardConfig(num_cpus=2, timeout=5.0 if hanging else 20.0, fallback=-1.0)
     log = tmp_path / "reward.log"
@@ -89,7 +89,7 @@ def test_mutated_replies_are_refused_or_read():
         Reply(RESULTS, results=[{"overall": 1.5, "accuracy": 0.0}, "bad", {"overall": -2.0}], flags=3),
     ]
     refused = 0
-    for _ in range(cases(5000, 200_000)):
+    for _ in range(cases(2000, 200_000)):
         data = bytearray(encode_reply(draw.choice(replies), CALL, 1234)[4:])
         for _ in range(draw.randrange(1, 4)):
             at = draw.randrange(len(data) + 1)

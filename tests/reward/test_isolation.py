@@ -31,7 +31,7 @@ def main(reward_input):
     if act == "detach": return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
     if act == "print": [sys.stdout.write("x" * 10**6) for _ in range(40)]
     if act == "surrogate": print(reward_input["note"]); return float(reward_input["note"] == "a\\ud800b")
-    if act == "raise": raise ValueError("\\ud800")
+    if act == "raise": raise ValueError("\\ud800 \\x1b[2J")
     if act == "parent": return os.getppid()
     if act == "name": return {"overall": 1.0, f"name {number}": 2.0}
     return float(number)
@@ -121,7 +121,7 @@ def test_a_log_that_several_cut_stays_whole(tmp_path, monkeypatch):
 def test_lone_surrogates_reach_the_function_and_come_back(score):
     assert score("surrogate 1")[0].reward == 1.0
     assert score("raise 1")[0].failure == "raised"
-    assert "\\ud800" in score.warnings[0]
+    assert "\\ud800 \N{REPLACEMENT CHARACTER}[2J" in score.warnings[0]
 
 
 @pytest.mark.parametrize("seconds", [3_000_000.0, 1e300, math.inf])

@@ -60,6 +60,7 @@ def test_validation_without_a_score_stops_before_training(tmp_path, few_rows, ju
     assert "ConnectionError: the judge does not answer" in text.split("validation at step 0")[1]
 
 
+@pytest.mark.slow
 def test_validation_without_a_score_keeps_the_step_before_it(tmp_path, few_rows, judge):
     (tmp_path / "down").write_text(str(2 + 16))
     arguments = (*few_rows, *STEPS, "trainer.val_before_train=false", "trainer.val_freq=1", judge)

@@ -35,6 +35,7 @@ from whet.reward.wire import (
     RESULTS,
     Reply,
     WireError,
+    printable,
 )
 from whet.reward.wire import decode_reply as decode
 
@@ -154,7 +155,7 @@ class WorkerProcess:
             if not piece or len(text) > 4096:
                 break
             end = min(end, time.monotonic() + TRACE_SECONDS / 5)
-        lines = text.decode(errors="replace").splitlines()
+        lines = printable(text.decode(errors="replace")).splitlines()
         return "\n".join(takewhile(lambda line: PACKAGE_FOLDER not in line, lines))
 
     def is_sound(self) -> bool:

@@ -111,6 +111,11 @@ def _decode_body(reader: _Reader, kind: int, flags: int) -> Reply:
     return Reply(RESULTS, results=results, flags=flags)
 
 
+def printable(text: str) -> str:
+    """Text of the worker's that can be shown on a terminal: no escape sequences, no carriage returns."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 def _text(text: str) -> bytes:
     data = text.encode("utf-8", "backslashreplace")[:TEXT_LIMIT]
     return _COUNT.pack(len(data)) + data
@@ -139,7 +144,7 @@ class _Reader:
         size = self.count()
         if size > TEXT_LIMIT:
             raise WireError("a text in it is too long")
-        return self.take(size).decode("utf-8", "replace")
+        return printable(self.take(size).decode("utf-8", "replace"))
 
     def finish(self) -> None:
         if self._at != len(self._data):
