@@ -15,13 +15,15 @@ from whet import __version__
 from whet.cluster import WorkerLostError, WorkerRaisedError
 from whet.cluster.launch import Patience, is_silent, launched, refuse_command, say, take_devices
 from whet.cluster.torchrun import serve_first
-from whet.errors import DivergedError, UserError
+from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.usage import HELP, USAGE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 when it went well, 2 for a mistake of the user's, 1 for a lost worker or diverged training, 130
-    when stopped."""
+    """Run a command: 0 on success, 2 for a mistake of the user's, 130 when stopped.
+
+    1 for a lost worker, for training that diverged, and for a reward function that fails on every sample.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
     if is_silent():
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(f"whet: {error}")
         return 2
-    except DivergedError as error:
+    except (DivergedError, RewardsFailedError) as error:
         say(f"whet: {error}")
         return 1
     except KeyboardInterrupt:

@@ -12,3 +12,7 @@ class DivergedError(Exception):
 
 class UserError(Exception):
     """Bad input: the message names the key, file or row and says how to fix it."""
+
+
+class RewardsFailedError(Exception):
+    """No sample could be scored: the message shows the function's last error; exit code 1, without a traceback."""

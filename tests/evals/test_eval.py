@@ -14,7 +14,7 @@ import pytest
 from evals.conftest import read_lines
 from whet_process import start, write_rows
 
-from whet.cli import examples_folder
+from whet.cli import examples_folder, main
 from whet.run.tracking import read_metrics
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -241,3 +241,18 @@ def test_nothing_to_evaluate(refused: Run) -> None:
 
 def test_the_list_of_data_sets(whet: Run) -> None:
     assert all(name in whet("eval", "--list") for name in ("gsm8k", "math500", "aime24", "aime25", "vqa_rad"))
+
+
+def test_a_reward_function_that_fails_on_every_answer(here: Path, few: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("judge.py").write_text("def main(reward_input): raise ConnectionError('the judge does not answer')")
+    whole, broken = (
+        "{files: few.jsonl, prompt_key: problem}",
+        "{files: few.jsonl, prompt_key: problem, reward_function: judge.py}",
+    )
+    define = f"eval.definitions={{broken: {broken}, whole: {whole}}}"
+    arguments = [CONFIG, few, define, "eval.datasets=[broken, whole]", "eval.output=out", "eval.n=1"]
+    assert main(["eval", *arguments]) == 1
+    text = "".join(capsys.readouterr())
+    assert "broken: worker.reward.reward_function=judge.py failed on all 40 samples (40 raised)" in text
+    assert "ConnectionError: the judge does not answer" in text.split("failed on all 40 samples")[1]
+    assert set(json.loads(Path("out/report.json").read_text())["datasets"]) == {"broken", "whole"}

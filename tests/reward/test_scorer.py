@@ -185,8 +185,9 @@ def test_every_column_is_passed_and_cannot_hide_the_response(scorer_of):
 
 def test_prints_go_to_the_output_file_only(scorer_of, tmp_path, capfd):
     output = tmp_path / "prints.log"
-    assert scorer_of("one", output=output).score(samples("print")) == metrics()
-    assert scorer_of("one").score(samples("print")) == metrics()
+    for scorer in (scorer_of("one", output=output), scorer_of("one")):
+        assert scorer.score(samples("print")) == metrics()
+        scorer.close()
     assert "noisenoise" in output.read_text()
     assert output.read_text().endswith("raw")
     assert capfd.readouterr() == ("", "")
@@ -206,7 +207,7 @@ def test_workers_are_kept_between_steps_and_editing_the_file_changes_nothing(sco
     scorer.score(second)
     assert first[0].reward == second[0].reward != os.getpid()
     worker = scorer._pool._workers[0]
-    os.kill(worker.process.pid, 9)
+    os.kill(worker.pid, 9)
     os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
     assert scorer.score(second) == metrics()
     assert second[0].reward != first[0].reward

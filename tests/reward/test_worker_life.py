@@ -21,28 +21,34 @@ def main(reward_input):
     text = reward_input["response"]
     if text == "modules": return {"overall": 1.0, "heavy": len({"torch", "transformers", "numpy"} & set(sys.modules))}
     if text == "child": subprocess.Popen(["sleep", "300"]); time.sleep(300)
+    if text == "detach": print(subprocess.Popen(["sleep", "300"], start_new_session=True).pid); time.sleep(300)
     if text == "regex": re.match(r"(a+)+$", "a" * 40 + "b")
     return os.getpid()
 """
 
 TRAINER = """
 import sys, threading
+from pathlib import Path
 from whet.config.reward import RewardConfig
 from whet.reward.scorer import RewardScorer
 from whet.types import Prompt, Sample
 config = RewardConfig(timeout=60.0)
-scorer = RewardScorer(sys.argv[1], config)
+scorer = RewardScorer(sys.argv[1], config, output=Path(sys.argv[1]).with_name("reward.log"))
 
 def score(*texts):
     samples = [Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text) for text in texts]
     scorer.score(samples)
     return [int(sample.reward) for sample in samples]
 
-thread = threading.Thread(target=score, args=("pid", "pid"))  # workers must outlive the thread that started them
+def start_workers():
+    while sum(worker.ready for worker in scorer._pool._workers) < 2:
+        score("pid", "pid")
+
+thread = threading.Thread(target=start_workers)  # workers must outlive the thread that started them
 thread.start()
 thread.join()
 try:
-    print(*[worker.process.pid for worker in scorer._pool._workers], flush=True)
+    print(*[worker.pid for worker in scorer._pool._workers], flush=True)
     input()
 except KeyboardInterrupt:
     print(*score("pid"), flush=True)
@@ -125,6 +131,22 @@ def test_workers_and_their_children_die_with_a_killed_trainer(reward_file, texts
     assert gone(pids)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process that detaches itself is not found")
+def test_detached_processes_die_with_a_killed_trainer(reward_file):
+    trainer, workers = start_trainer(reward_file, "detach")
+    log = reward_file.with_name("reward.log")
+    trainer.stdin.write("\n")
+    trainer.stdin.flush()
+    end = time.monotonic() + 20
+    while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.05)
+    detached = int(log.read_text())
+    assert alive(detached)
+    trainer.kill()
+    trainer.communicate()
+    assert gone([detached, *workers])
+
+
 @pytest.fixture
 def scorer(reward_file):
     config = RewardConfig(num_cpus=1, timeout=20.0)
@@ -156,7 +178,6 @@ def test_close_does_not_wait_for_a_stopped_worker(scorer):
 
 
 def test_a_stopped_worker_cannot_block_a_large_call(scorer, monkeypatch):
-    monkeypatch.setattr("whet.reward.process.IO_SECONDS", 1)
     monkeypatch.setattr(scorer._config, "timeout", 1.0)
     one = sample("pid")
     scorer.score([one])
@@ -176,24 +197,6 @@ def test_an_interrupted_call_leaves_no_reply_behind(scorer):
     one = sample("modules")
     scorer.score([one])
     assert one.scores["overall"] == 1.0
-
-
-def test_without_linux_signals_a_thread_watches_the_lifeline():
-    code = (
-        "import fcntl, sys, time\n"
-        "if hasattr(fcntl, 'F_SETSIG'): del fcntl.F_SETSIG\n"
-        "from whet.reward.worker import die_with_parent\n"
-        "die_with_parent(int(sys.argv[1]))\nprint('up', flush=True)\ntime.sleep(60)"
-    )
-    read, write = os.pipe()
-    worker = subprocess.Popen(
-        [sys.executable, "-c", code, str(read)], pass_fds=[read], start_new_session=True, stdout=subprocess.PIPE
-    )
-    os.close(read)
-    assert worker.stdout.readline() == b"up\n"
-    os.close(write)
-    assert worker.wait(timeout=5) == -signal.SIGKILL
-    worker.stdout.close()
 
 
 def test_descriptors_are_returned(scorer):

@@ -14,7 +14,7 @@ class OverlongBufferConfig:
 
     enable: bool = key(False, "take reward from responses that come close to max_response_length (DAPO)")
     len: int = key(0, "last tokens of max_response_length in which the penalty grows", least=0)
-    penalty_factor: float = key(1.0, "the penalty at max_response_length", least=0)
+    penalty_factor: float = key(1.0, "the penalty at max_response_length", least=0, most=1_000_000)
 
 
 @dataclass
@@ -29,7 +29,7 @@ class RewardConfig:
         None, "whether the function takes all samples or one; null = detect", choices=("batch", "sequential")
     )
     timeout: float = key(30.0, "seconds a sample may take", above=0)
-    fallback: float = key(0.0, "score of a sample whose reward failed")
+    fallback: float = key(0.0, "score of a sample whose reward failed", least=-1_000_000, most=1_000_000)
     skip_special_tokens: bool = key(True, "leave special tokens out of the text that the function reads")
     num_cpus: int = key(2, "processes that score samples", least=1)
     overlong_buffer: OverlongBufferConfig = field(

@@ -65,6 +65,9 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
             results.append(result)
         report = write_report(folder, _about(config, who(), jobs, time.perf_counter() - started), results)
     console.note(f"report: {report}")
+    for job in jobs:  # the other data sets are evaluated and reported all the same
+        if job.judge.total_failure is not None:
+            raise job.judge.total_failure
     return results
 
 
@@ -140,4 +143,4 @@ def _write_samples(path: Path, scored: Sequence[Scored]) -> None:
                 "groups": each.question.groups,
                 "failure": each.failure,
             }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(clean(json.dumps(row, ensure_ascii=False)) + "\n")

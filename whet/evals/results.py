@@ -85,4 +85,5 @@ def _attempt(each: Scored) -> Attempt:
         "cut_off": float(each.answer.finish == "length"),
         "length": float(each.answer.length),
     }
-    return Attempt(each.correct, each.vote, each.scores | about)
+    scores = {f"{name}_score" if name in about else name: value for name, value in each.scores.items()}
+    return Attempt(each.correct, each.vote, scores | about)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from whet.config import Config
 from whet.data.columns import lookup
+from whet.errors import RewardsFailedError
 from whet.evals.answers import Answer
 from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
@@ -47,6 +48,7 @@ class Judge:
         self._config, self._questions = config, questions
         dataset = questions.dataset
         self._scorer: RewardScorer | None = None
+        self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
         if dataset.reward_function:
             reward = replace(
                 config.worker.reward,
@@ -84,6 +86,10 @@ class Judge:
         assert self._scorer is not None
         samples = [self._sample(*pair) for pair in pairs]
         self._scorer.score(samples)
+        try:
+            self._scorer.require_scores(samples, self._questions.dataset.name)
+        except RewardsFailedError as error:
+            self.total_failure = error
         score = correctness(samples)
         extractors = self._questions.dataset.extract
         return [
@@ -112,6 +118,7 @@ class Judge:
 
 
 def _others(scores: dict[str, float]) -> dict[str, float]:
-    """Scores besides accuracy, which is counted by itself."""
-    named = {"reward" if name == "overall" else name: value for name, value in scores.items()}
+    """Scores besides accuracy, which is counted by itself; `overall` is called reward, a score of that name yields."""
+    names = {"overall": "reward", "reward": "reward_score"}
+    named = {names.get(name, name): value for name, value in scores.items()}
     return {name: value for name, value in named.items() if name not in ("accuracy", "acc")}

@@ -1,6 +1,7 @@
 """What a reward function returned, made into scores: plain finite floats by name, `overall` among them.
 
-This runs in the worker, so that nothing but numbers and short texts ever travels back to the trainer.
+`read_scores` runs in the worker, so that nothing but numbers and short texts ever travels back; `check_scores` runs in
+the trainer too, because what the worker says of itself is not believed.
 """
 
 from __future__ import annotations
@@ -8,10 +9,18 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 Scores = dict[str, float]
 
+LARGEST = 1e15  # advantages square rewards and sum them in single precision, which ends at 3.4e38
+MAX_SCORES = 256
+MAX_NAME = 100  # characters
+# Metrics that count failures; a score of that name would stand in their place.
+RESERVED = frozenset({"failed", "raised", "timeout", "died", "bad_result"})
+
+_SHOWN = 2000  # characters
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 _short.maxdict = 12
@@ -46,9 +55,28 @@ def read_scores(value: Any, verl: bool = False) -> Scores:
     scores = {"overall": _overall(named["overall"], value)}
     for name, entry in named.items():
         number = as_number(entry)
-        if isinstance(name, str) and name != "overall" and number is not None and math.isfinite(number):
-            scores[name] = number
+        if isinstance(name, str) and name != "overall" and number is not None and abs(number) <= LARGEST:
+            scores[str.__str__(name)] = number
+    problem = check_scores(scores)
+    if problem:
+        raise BadResultError(f"{problem}; it returned {show(value)}")
     return scores
+
+
+def check_scores(scores: Scores) -> str:
+    """Say what makes these no scores of a sample; empty when nothing does."""
+    if "overall" not in scores:
+        return "the result needs a number called `overall`"
+    if len(scores) > MAX_SCORES:
+        return f"a sample may have {MAX_SCORES} scores, not {len(scores)}"
+    for name, number in scores.items():
+        if name in RESERVED:
+            return f"{name!r} counts failed samples (reward/{name}), so no score can have that name"
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            return f"{name[:MAX_NAME]!a} cannot name a score: 1 to {MAX_NAME} printable characters can"
+        if not isfinite(number) or abs(number) > LARGEST:
+            return f"the score must be finite and within ±{LARGEST:g}"
+    return ""
 
 
 def as_number(value: Any) -> float | None:
@@ -57,15 +85,17 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+    except OverflowError:  # an int of 400 digits
+        return math.inf
+    except (TypeError, ValueError, RuntimeError):
         return None
 
 
 def show(value: Any) -> str:
     """A short text of any object, whatever its own repr does."""
     try:
-        return _short.repr(value)
-    except Exception as error:
+        return _short.repr(value)[:_SHOWN]
+    except BaseException as error:
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
 
 
@@ -74,6 +104,6 @@ def _overall(value: Any, result: Any) -> float:
     if number is None:
         kind = type(value).__name__
         raise BadResultError(f"the score must be a number, not {kind}; it returned {show(result)}")
-    if not math.isfinite(number):
-        raise BadResultError(f"the score must be finite; it returned {show(result)}")
+    if not isfinite(number) or abs(number) > LARGEST:
+        raise BadResultError(f"the score must be finite and within ±{LARGEST:g}; it returned {show(result)}")
     return number

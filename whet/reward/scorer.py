@@ -1,7 +1,7 @@
 """Samples in, scores out: what the loop knows of rewards.
 
 A sample whose reward raised, hung, killed its worker or returned no score gets the configured fallback, is counted in
-the metrics and reported once; nothing a reward function does stops the step.
+the metrics and reported once; the others keep their own scores. Only where every sample failed is there an error.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.errors import UserError
+from whet.errors import RewardsFailedError, UserError
 from whet.reward.function import KEY, read_source
 from whet.reward.pool import Call, Outcome, WorkerPool
 from whet.reward.process import WorkerSetup
+from whet.reward.result import LARGEST, Scores
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ log = logging.getLogger("whet")
 
 FAILURES = ("raised", "timeout", "died", "bad result")
 SAMPLES_PER_TIMEOUT = 64  # a batch call has `timeout` seconds for every so many samples
+MOST_NAMES = 1000  # of scores in a run: each is a metric and a column of the sample log
 
 
 class RewardScorer:
@@ -42,9 +44,14 @@ class RewardScorer:
         """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it)."""
         if not config.timeout > 0:
             raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
+        if not abs(config.fallback) <= LARGEST:
+            raise UserError(f"worker.reward.fallback: {config.fallback} must be finite and within ±{LARGEST:g}")
         self._spec = spec
         self._config = config
         self._warn = warn
+        self._output = output
+        self._names: set[str] = set()  # of all scores so far
+        self._last_failure: Outcome | None = None
         self._batch: bool | None = None
         self._reported: set[tuple[str, str]] = set()
         options = dict(config.reward_function_kwargs)
@@ -65,8 +72,8 @@ class RewardScorer:
             if outcome.failure == "bad result":
                 raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
             for row, result in zip(group, outcome.results):
-                if "bad" in result:
-                    raise UserError(f"{KEY}={self._spec}: {result['bad']} (tried with row {row.prompt.uid})")
+                if isinstance(result, str):
+                    raise UserError(f"{KEY}={self._spec}: {result} (tried with row {row.prompt.uid})")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
@@ -92,6 +99,21 @@ class RewardScorer:
             "reward/failed": float(counts.total()),
             **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
         }
+
+    def require_scores(self, samples: Sequence[Sample], where: str) -> None:
+        """Raise `RewardsFailedError` if the function failed on every one of these samples, which `score` has seen."""
+        if not samples or not all(sample.failure for sample in samples):
+            return
+        counts = Counter(str(sample.failure) for sample in samples)
+        kinds = ", ".join(f"{count} {failure}" for failure, count in counts.most_common())
+        shown = ""
+        if (last := self._last_failure) is not None:
+            shown = f" The last time it {_describe(last, self._config.timeout)}:\n{last.detail}".rstrip()
+        prints = f" What it printed is in {self._output}." if self._output else ""
+        raise RewardsFailedError(
+            f"{where}: {KEY}={self._spec} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
+            f"Correct the function, or the rows that it is given.{prints}"
+        )
 
     def close(self) -> None:
         """End the worker processes."""
@@ -119,7 +141,7 @@ class RewardScorer:
 
     def _as_call(self, group: list[Sample]) -> Call:
         first = group[0]
-        seed = f"{first.prompt.uid}/{first.index}/{first.version}"
+        seed = f"{first.prompt.uid}/{first.index}/{first.version}".encode("utf-8", "surrogatepass")
         return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
 
     def _budget(self, size: int) -> float:
@@ -132,13 +154,28 @@ class RewardScorer:
                 self._fail(sample, outcome)
             return
         for sample, result in zip(group, outcome.results, strict=True):
-            if "scores" in result:
-                sample.scores = result["scores"]
-                sample.failure = None
+            if isinstance(result, str):
+                self._fail(sample, Outcome(failure="bad result", detail=result))
             else:
-                self._fail(sample, Outcome(failure="bad result", detail=result["bad"]))
+                sample.scores = self._known(result)
+                sample.failure = None
+
+    def _known(self, scores: Scores) -> Scores:
+        """The scores without those of ever new names."""
+        new = scores.keys() - self._names
+        if len(self._names) + len(new) <= MOST_NAMES:
+            self._names |= new
+            return scores
+        if ("names", "") not in self._reported:
+            self._reported.add(("names", ""))
+            self._warn(
+                f"reward function {self._spec} has given scores of {MOST_NAMES} names; others are left out of the "
+                "metrics. A score's name must not depend on the sample."
+            )
+        return {name: number for name, number in scores.items() if name in self._names or name == "overall"}
 
     def _fail(self, sample: Sample, outcome: Outcome) -> None:
+        self._last_failure = outcome
         sample.scores = {"overall": float(self._config.fallback)}
         sample.failure = outcome.failure
         self._report(sample, outcome, f"so the sample scores worker.reward.fallback={self._config.fallback}")

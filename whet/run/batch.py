@@ -67,8 +67,8 @@ class BatchMaker:
         kept, state.carried = kept[:wanted], kept[wanted:]
         self._note_what_is_missing(kept, draws)
         metrics = {
-            **draws.failures,
             **(sampled_metrics(draws.samples) if draws.groups else {}),
+            **draws.failures,
             **self._metrics(kept, arrived, dropped, draws),
         }
         return Batch(_flat(kept), _flat(dropped), draws.samples, metrics)
@@ -95,6 +95,8 @@ class BatchMaker:
         groups = [Group(row, samples[i * params.n : (i + 1) * params.n]) for i, row in enumerate(rows)]
         draws.groups += groups
         draws.count += 1
+        if len(draws.groups) >= rooms.config.data.rollout_batch_size:  # further draws would not do better
+            rooms.scorer.require_scores(draws.samples, f"step {state.step}")
         return groups
 
     def _note_what_is_missing(self, kept: Sequence[Group], draws: _Draws) -> None:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 
 from whet.config import Config, val_rollout
+from whet.errors import RewardsFailedError
 from whet.rollout.engine import SamplingParams
 from whet.run.batch import BatchMaker
 from whet.run.correction import warn_of_skips
 from whet.run.divergence import DivergenceWatch, check_weights, diverged
 from whet.run.experience import make_experience, resampled
 from whet.run.measure import StepClock, advantage_metrics
+from whet.run.no_rewards import saving_steps_before, stopped
 from whet.run.objective import objective
 from whet.run.rooms import Rooms
 from whet.run.signals import compute_signals, old_log_probs, reference_log_probs
@@ -52,11 +54,11 @@ class Trainer:
             state.step += 1
             metrics = self.train_step()
             self.stop_if(self.watch.observe(metrics), metrics)
-            metrics |= self.validate_if_due()
+            metrics |= self.validate_if_due(metrics)
             stage_ended = rooms.stages.observe(metrics)
             if rooms.stages.is_over:
                 rooms.end_at(state.step)
-            self.report(metrics | self.validate_if_due())  # this may have become the last step
+            self.report(metrics | self.validate_if_due(metrics))  # this may have become the last step
             if stage_ended:
                 state.begin_stage(rooms)
             last = state.step == rooms.total_steps or rooms.interrupt.asked
@@ -73,20 +75,31 @@ class Trainer:
             self.report(metrics or {})
             raise diverged(self.config, self.rooms.folder.path, self.state.step, reason)
 
-    def validate_if_due(self) -> dict[str, float]:
-        """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step."""
+    def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
+        """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step.
+
+        Where no validation sample could be scored, the step is reported with its metrics `trained` and saved, and the
+        run ends.
+        """
         config, step = self.config.trainer, self.state.step
         if step == self.rooms.total_steps:
             due = config.val_freq > 0 or config.val_before_train
         else:
             due = config.val_freq > 0 and step % config.val_freq == 0
-        return self.validate() if due and self.state.latest.get("step") != step else {}
+        if not due or self.state.latest.get("step") == step:
+            return {}
+        try:
+            return self.validate()
+        except RewardsFailedError as error:
+            self.report(trained)
+            raise stopped(self.rooms, self.state, error) from None
 
     def train_step(self) -> dict[str, float]:
         """One round through the rooms; returns its metrics."""
         rooms, state = self.rooms, self.state
         clock = StepClock(rooms.console)
-        batch = self.batches.make(clock)
+        with saving_steps_before(rooms, state):
+            batch = self.batches.make(clock)
         metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
         rooms.tracker.samples(state.step, "train", shown)
@@ -126,6 +139,7 @@ class Trainer:
                 drawn = self.rollout(clock, prompts, params, first_id=len(samples))
                 rooms.scorer.score(drawn)
                 samples += drawn
+        rooms.scorer.require_scores(samples, f"validation at step {state.step}")
         metrics = summarise(samples, params.n) | {"timing_s/validate": clock.seconds["validate"]}
         state.note_validation(metrics)
         rooms.tracker.samples(state.step, "val", samples)
