@@ -171,7 +171,7 @@ def test_config_given_twice(write):
 def test_missing_file_names_its_neighbour(write, tmp_path):
     write("")
     assert error_of(f"config={tmp_path}/rum.yaml").endswith(f"there is no such file; did you mean {tmp_path}/run.yaml?")
-    assert "there is no such file" in error_of(f"config={tmp_path}")
+    assert "it is a folder" in error_of(f"config={tmp_path}")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from whet.config.aliases import ALIASES
 from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
 from whet.config.schema import all_keys, all_presets
 from whet.config.spelling import did_you_mean, nearest_key
-from whet.config.values import NULL_WORDS, Given
+from whet.config.values import NULL_WORDS, Given, show
+from whet.config.yaml_text import check_yaml
 from whet.errors import UserError
 
 
@@ -33,11 +34,11 @@ def split_argument(argument: str) -> tuple[str, str]:
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:
-        raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
+        raise UserError(f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
     if bare != name:
-        raise UserError(f"{argument}: leave out the {name[: len(name) - len(bare)]} and write {bare}={text}")
+        raise UserError(f"{show(argument)}: leave out the {name[: len(name) - len(bare)]} and write {show(f'{bare}={text}')}")
     if not name or name != name.strip():
-        raise UserError(f"{argument}: expected key=value without spaces round the =")
+        raise UserError(f"{show(argument)}: expected key=value without spaces round the =")
     return name, text
 
 
@@ -61,12 +62,13 @@ def _argument_value(name: str, text: str) -> Any:
 
 
 def _yaml_value(name: str, text: str) -> Any:
+    check_yaml(text, f"{name}={show(text)}")
     try:
         read = OmegaConf.from_dotlist([f"value={text}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise UserError(f"{name}={text}: cannot be read as YAML; check its brackets and quotes") from error
+        raise UserError(f"{name}={show(text)}: cannot be read as YAML; check its brackets and quotes") from error
     tree: Any = OmegaConf.to_container(read, resolve=False)
     value = tree["value"]
     if value is None and text not in NULL_WORDS:
-        raise UserError(f"{name}={text}: reads as nothing in YAML; put it in quotes")
+        raise UserError(f"{name}={show(text)}: reads as nothing in YAML; put it in quotes")
     return value

@@ -25,7 +25,9 @@ class DataConfig:
     mini_rollout_batch_size: int | None = key(None, "prompts sampled at a time; null = rollout_batch_size", least=1)
     val_batch_size: int = key(-1, "prompts validated at a time; -1 = all at once", least=1, also=(-1,))
     format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text")
-    override_chat_template: str | None = key(None, "chat template used instead of the tokenizer's: a file or its text")
+    override_chat_template: str | None = key(
+        None, "chat template used instead of the tokenizer's: a file or its text", prose=True
+    )
     shuffle: bool = key(True, "shuffle the training data anew in each epoch")
     seed: int = key(1, "seed of the shuffle", least=0)
     min_pixels: int | None = key(262144, "smaller images are enlarged to this many pixels", least=1)
