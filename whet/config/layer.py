@@ -53,8 +53,17 @@ def record(given: Given, layer: Layer) -> None:
             raise given.error(f"expected {key.expected}")
         for child, item in given.value.items():
             _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
+    elif key is not None and not _may_hold(key, given.value):
+        raise given.error(f"expected {key.expected}")
     else:
         _put(target, given, layer)
+
+
+def _may_hold(key: Key, value: Any) -> bool:
+    """Whether a value is no collection of a kind that the key has no use for."""
+    if isinstance(value, dict):
+        return False  # mappings are taken apart before
+    return not isinstance(value, list) or key.kind in ("list", "numbers", "table", "pair")
 
 
 def fill_presets(layer: Layer) -> None:

@@ -43,9 +43,17 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
 
 
 def _merged(layers: list[Layer]) -> DictConfig:
-    merged = OmegaConf.merge(OmegaConf.create(Config().to_dict()), *(OmegaConf.create(_nested(each)) for each in layers))
-    assert isinstance(merged, DictConfig)
-    return merged
+    tree = Config().to_dict()
+    for layer in layers:
+        tree = _over(tree, _nested(layer))
+    return OmegaConf.create(tree)
+
+
+def _over(base: Any, later: Any) -> Any:
+    """Mappings joined, key by key; of anything else the later one."""
+    if not isinstance(base, dict) or not isinstance(later, dict):
+        return later
+    return base | {name: _over(base.get(name), item) for name, item in later.items()}
 
 
 def _nested(layer: Layer) -> dict[str, Any]:

@@ -26,10 +26,10 @@ MOST_FILES = 20  # that extend each other
 
 def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Layer]]:
     """A YAML file and, before it, the file that its `extends:` names, and so on down: later ones win."""
-    if path.resolve() in below:
-        raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
     if not os.path.isfile(path):
         raise UserError(_not_a_file(path, below))
+    if path.resolve() in below:
+        raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
     tree, root = _parse(path)
     if root is None:
         return [(path, {})]

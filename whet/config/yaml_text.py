@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
+from whet.config.interpolation import syntax_problem
 from whet.config.texts import printable
+from whet.config.values import show
 from whet.errors import UserError
 
 MOST_BYTES = 1 << 20
@@ -77,10 +79,13 @@ def _check_events(events: Iterator[yaml.Event], where: str) -> None:
 
 
 def _check_node(event: Any, line: str) -> None:
-    tag = event.tag
+    problem = syntax_problem(event.value) if isinstance(event, yaml.ScalarEvent) else None
+    if problem:
+        raise UserError(f"{line}: {show(event.value)} {problem}")
     if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER:
         if event.implicit[0] and NUMBER.fullmatch(event.value):
             raise UserError(f"{line}: holds a number of {len(event.value)} characters; shorten it, or put it in quotes")
+    tag = event.tag
     if tag is None or tag == "!":
         return
     name = tag.removeprefix(TAG)
