@@ -19,7 +19,7 @@ from whet.config.values import show
 from whet.errors import UserError
 
 MOST_BYTES = 1 << 20
-MOST_NODES = 10_000  # values once aliases are replaced by what they stand for; OmegaConf's own limit
+MOST_NODES = 4_000  # values once aliases are replaced by what they stand for; a whole config has some 300
 DEEPEST = 50
 LONGEST_NUMBER = 100
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML was built with libyaml

@@ -8,6 +8,7 @@ An image is `<image>` in a turn's text, and a part of its own for the chat templ
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ def template_text(value: str | None, resolve: Resolve) -> str | None:
         return None
     if is_template_text(value):
         return value
-    path = Path(resolve(str(Path(value).expanduser())))
+    path = Path(resolve(os.path.expanduser(value)))
     if not path.is_file():
         raise UserError(f"data.override_chat_template: {value!r} is neither Jinja text nor a file that exists.")
     try:

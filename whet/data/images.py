@@ -10,6 +10,7 @@ import base64
 import binascii
 import io
 import math
+import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _existing(name: str, folder: Path | None) -> Path:
 
 
 def _path(name: str, folder: Path | None) -> Path:
-    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    path = Path(os.path.expanduser(name))
     return folder / path if folder is not None else path
 
 
