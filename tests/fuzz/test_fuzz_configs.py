@@ -112,7 +112,9 @@ def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
             case 1:
                 del changed[at : at + rng.randrange(1, 30)]
             case 2:
-                changed[at:at] = rng.choice((b"\t", b":", b"- ", b"[", b"{", b"}", b"&a ", b"*a", b"!", b"\n", b"'", b"${"))
+                changed[at:at] = rng.choice(
+                    (b"\t", b":", b"- ", b"[", b"{", b"}", b"&a ", b"*a", b"!", b"\n", b"'", b"${")
+                )
             case 3:
                 other = rng.randrange(len(changed))
                 changed[at:at] = changed[other : other + rng.randrange(1, 60)]

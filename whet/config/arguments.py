@@ -34,9 +34,13 @@ def split_argument(argument: str) -> tuple[str, str]:
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:
-        raise UserError(f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
+        raise UserError(
+            f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"
+        )
     if bare != name:
-        raise UserError(f"{show(argument)}: leave out the {name[: len(name) - len(bare)]} and write {show(f'{bare}={text}')}")
+        raise UserError(
+            f"{show(argument)}: leave out the {name[: len(name) - len(bare)]} and write {show(f'{bare}={text}')}"
+        )
     if not name or name != name.strip():
         raise UserError(f"{show(argument)}: expected key=value without spaces round the =")
     return name, text

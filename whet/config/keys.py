@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 Number = int | float
+LARGEST_SEED = 2**63 - 1
 Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
 # A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52.
 Bounds = Annotated[str, "bounds"]

@@ -85,7 +85,7 @@ def check_text(text: str) -> str:
 class _Generation(Extension):
     """Read the {% generation %} blocks of chat templates."""
 
-    tags = frozenset(("generation",))
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -111,7 +111,7 @@ def _check_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _check_format(text: str) -> None:
-    _check(WIDE.search(text) is None or "%" not in text and "{" not in text)
+    _check(WIDE.search(text) is None or ("%" not in text and "{" not in text))
 
 
 def _check(is_small: bool) -> None:

@@ -37,7 +37,9 @@ class PromptTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise UserError(f"{key}: {path}:{error.lineno}: {error.message}.") from error
         except (jinja2.TemplateError, RecursionError, ValueError, SyntaxError, MemoryError) as error:
-            raise UserError(f"{key}: {path} cannot be compiled: {str(error)[:200] or 'it nests too deeply'}.") from error
+            raise UserError(
+                f"{key}: {path} cannot be compiled: {str(error)[:200] or 'it nests too deeply'}."
+            ) from error
 
     def render(self, text: str, row: Columns, uid: str) -> str:
         """The prompt's text as the template puts it; `uid` names the row in errors."""

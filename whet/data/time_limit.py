@@ -10,6 +10,7 @@ import ctypes
 import threading
 import time
 from types import TracebackType
+from typing import ClassVar
 
 
 class TooLongError(BaseException):
@@ -20,7 +21,7 @@ class TimeLimit:
     """Context that ends with `TooLongError` after `seconds`; entering it costs a microsecond, in any thread."""
 
     _lock = threading.Lock()
-    _entered: set[TimeLimit] = set()
+    _entered: ClassVar[set[TimeLimit]] = set()
     _wake = threading.Event()
     _watcher: threading.Thread | None = None
 
