@@ -19,6 +19,7 @@ UNREADABLE = object()
 TOO_LARGE = 10**40
 MOST_DIGITS = 40
 MOST_SHOWN = 50  # items of a list or mapping in a message
+MOST_FLOAT = 1e30  # of a key that says nothing else: what float32 can still compute with
 MOST_INTEGER = 2**31 - 1  # of a key that says nothing else: no count of steps, tokens or seconds needs more
 
 
@@ -95,6 +96,8 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
                 return f"is too large: at most {MOST_INTEGER if key.most is None else key.most}"
             if not math.isfinite(number):
                 return "must be a finite number"
+            if abs(number) > (MOST_FLOAT if key.most is None else LARGEST):
+                return f"is too large: at most {MOST_FLOAT:g}"
             if number not in key.also and not _within(key, number):
                 return f"must be {bounds_in_words(key)}"
     return None

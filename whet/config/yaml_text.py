@@ -82,9 +82,9 @@ def _check_node(event: Any, line: str) -> None:
     problem = syntax_problem(event.value) if isinstance(event, yaml.ScalarEvent) else None
     if problem:
         raise UserError(f"{line}: {show(event.value)} {problem}")
-    if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER:
-        if event.implicit[0] and NUMBER.fullmatch(event.value):
-            raise UserError(f"{line}: holds a number of {len(event.value)} characters; shorten it, or put it in quotes")
+    is_long = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and len(event.value) > LONGEST_NUMBER
+    if is_long and NUMBER.fullmatch(event.value):
+        raise UserError(f"{line}: holds a number of {len(event.value)} characters; shorten it, or put it in quotes")
     tag = event.tag
     if tag is None or tag == "!":
         return

@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment, SecurityError
 MOST_CHARACTERS = 10_000_000  # of one text or list that an operation makes
 MOST_BITS = 20_000  # of an integer
 WIDE = re.compile(r"\d{7,}|\*")  # a width in a format
+WIDE_FORMAT = re.compile(r"%[-+ #0]*\d{7,}|\{[^{}]*:[^{}]*\d{7,}")
 
 
 class PromptEnvironment(SandboxedEnvironment):
@@ -70,6 +71,8 @@ def check_chat_template(source: str) -> None:
     _check(tree.find(nodes.Pow) is None)
     numbers = [each.value for each in tree.find_all(nodes.Const) if isinstance(each.value, int)]
     _check(all(abs(number) <= 10 * MOST_CHARACTERS for number in numbers))
+    texts = [each.value for each in tree.find_all(nodes.Const) if isinstance(each.value, str)]
+    _check(not any(WIDE_FORMAT.search(text) for text in texts))
     for product in tree.find_all(nodes.Mul):
         factors = [each.value for each in product.find_all(nodes.Const) if isinstance(each.value, int)]
         _check(math.prod(factors) <= MOST_CHARACTERS)
