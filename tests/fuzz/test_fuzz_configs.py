@@ -30,21 +30,27 @@ NUMBERS = (
 )  # fmt: skip
 TEXTS = (
     "", " ", "null", "~", "~nobody", "~nobody/x", "~/x", ".", "..", "/", "//", "../../x", "/etc/passwd", "a/../../b",
-    "a" * 300, "a/" * 3000, "x" * 100_000, "x\ny", "x\ty", "\x1b[31mred", "\x7f", "\x00", "a\x00b", "\ud800", "\udcff.jsonl",
-    "ä", "😀", "\u202e", "\ufeff", "9" * 5000, "0x" + "f" * 5000, "1e9999", "1e-9999", "-" * 50, "1_000", "٣", "1:30:30",
+    "a" * 300, "a/" * 3000, "x" * 100_000, "x\ny", "x\ty", "\x1b[31mred", "\x7f", "\x00", "a\x00b", "\ud800",
+    "\udcff.jsonl",
+   
+    "ä", "😀", "\u202e", "\ufeff", "9" * 5000, "0x" + "f" * 5000, "1e9999", "1e-9999", "-" * 50, "1_000",
+    "٣", "1:30:30",
     "2024-99-99", "0000-00-00", "!!timestamp 2024-99-99", "!!int x", "!!float", "!!bool x", "!!null", "!!binary =",
     "!!set {a}", "!!omap [a: 1]", "!!python/object/apply:os.system [id]", "!x", "???", "${", "${}", "${x}", "${.x}",
     "${....x}", "${data.seed}", "${oc.env:NOT_SET_ANYWHERE}", "${oc.env:HOME}", "${oc.decode:'[1, 2'}", "${foo:1}",
     "${" * 60 + "x" + "}" * 60, "${data.${data.seed}}", "${oc.env:" + "[" * 500 + "]" * 500 + "}", "$", "\\${x}",
-    "${data}", "${worker}", "${trainer.stages}", "[", "]", "{", "}", "[" * 3000, "[" * 60 + "]" * 60, "{a: " * 200, "*a",
+    "${data}", "${worker}", "${trainer.stages}", "[", "]", "{", "}", "[" * 3000, "[" * 60 + "]" * 60, "{a: " * 200,
+    "*a",
     "&a [*a]", "%", "@", "`", "|", ">", "a: b: c", "'", '"', "- x", "-", ":", "? x", "{{ x }}", "{% for %}", "a,b,,c",
     ",", "@", "x@", "@train", "whet/", "whet/nothing", "whet/quickstart", "org/name", "org/name:conf@split", "a:b", ":",
     "x.py", "x.py:", ":f", "x.py:f.g", "http://", "http://[", "http://host:99999", "http://host:x", "ftp://x", "(", "*",
     "(a+)+$", "[q_proj", "/dev/zero", "/dev/null", "/proc/self/mem", "nan", "inf", "yes", "True", "none",
 )  # fmt: skip
 COLLECTIONS: tuple[Any, ...] = (
-    [], {}, [[]], [{}], {"a": []}, [None], [1, "a"], ["a", None], {"": 1}, {"a.b": 1, "a": 2}, {"a": 1, "a.b": 2}, {1: 2},
-    {None: 1}, {"n": 0}, {"n": "x"}, {"temperature": -1}, {"\ud800": "\x00"}, [1.5], ["console", "nothing"], [2**70] * 2,
+    [], {}, [[]], [{}], {"a": []}, [None], [1, "a"], ["a", None], {"": 1}, {"a.b": 1, "a": 2}, {"a": 1, "a.b": 2},
+    {1: 2},
+    {None: 1}, {"n": 0}, {"n": "x"}, {"temperature": -1}, {"\ud800": "\x00"}, [1.5], ["console", "nothing"],
+    [2**70] * 2,
     [0.9, 2], [0.9], [0.1, 0.2, 0.3], ["x"] * 3000, {"a": {"b": {"c": {"d": [1, {"e": "${data.seed}"}]}}}},
     [{"steps": 1}], [{"steps": "x"}], [{"until": 3}], [{"until": {"metric": [], "above": 1}}], [{"overrides": []}],
     [{"steps": 1, "overrides": {"data.max_response_length": 0}}], [{"steps": 1, "overrides": {"data": {"seed": 1}}}],
@@ -60,18 +66,26 @@ JOBS: dict[str, Callable[[Config], None]] = {
 }
 BASES = ("quickstart.yaml", "sft/quickstart.yaml")
 RAW = (
-    b"", b"\xff\xfe\x00d", "data:\n  seed: 1\n".encode("utf-16"), b"\xef\xbb\xbfdata: {seed: 1}\n", b"\x00" * 100, b"\x80",
-    b"[" * 100_000, b"{a: " * 20_000, b"- " * 20_000, b"a: &a\n" + b"  - *a\n" * 10, b"a: &a {b: *a}\n", b"? [a]\n: b\n",
-    b"data:\n\tseed: 1\n", b"data: {seed: 1}\ndata: {seed: 2}\n", b"--- a\n--- b\n", b"data: 1\n", b"[1, 2]\n", b"text\n",
-    b"x: " + b"9" * 200_000, b"a: !!python/name:os.system\n", b"%YAML 9.9\n---\na: 1\n", b"\xc2\x85", b"data:\r  seed: 1\r",
+    b"", b"\xff\xfe\x00d", "data:\n  seed: 1\n".encode("utf-16"), b"\xef\xbb\xbfdata: {seed: 1}\n", b"\x00" * 100,
+    b"\x80",
+    b"[" * 100_000, b"{a: " * 20_000, b"- " * 20_000, b"a: &a\n" + b"  - *a\n" * 10, b"a: &a {b: *a}\n",
+    b"? [a]\n: b\n",
+    b"data:\n\tseed: 1\n", b"data: {seed: 1}\ndata: {seed: 2}\n", b"--- a\n--- b\n", b"data: 1\n", b"[1, 2]\n",
+    b"text\n",
+    b"x: " + b"9" * 200_000, b"a: !!python/name:os.system\n", b"%YAML 9.9\n---\na: 1\n", b"\xc2\x85",
+    b"data:\r  seed: 1\r",
     b"a: &a [x, x, x, x, x, x, x, x, x, x]\n" + b"".join(b"b%d: &b%d [*a, *a, *a]\n" % (i, i) for i in range(300)),
     b"".join(b"k%d: &k%d [%s]\n" % (i, i, b", ".join([b"*k%d" % (i - 1)] * 10) if i else b"x") for i in range(30)),
-    b"".join(b"k%d: &k%d {<<: [%s]}\n" % (i, i, b", ".join([b"*k%d" % (i - 1)] * 9) if i else b"{a: 1}") for i in range(30)),
+    b"".join(b"k%d: &k%d {<<: [%s]}\n" % (i, i,
+    b", ".join([b"*k%d" % (i - 1)] * 9) if i else b"{a: 1}") for i in range(30)),
     b"worker:\n  reward:\n    reward_function_kwargs:\n" + b"".join(
-        b"      k%d: ${..reward_function_kwargs.k%d}${.k%d}\n" % (i, i + 1, i + 1) for i in range(40)) + b"      k40: x\n",
-    b"worker: {reward: {reward_function_kwargs: {a: '${.b}', b: '${.a}'}}}\n", b"extends: run.yaml\n", b"extends: [a]\n",
+        b"      k%d: ${..reward_function_kwargs.k%d}${.k%d}\n" % (i, i + 1, i + 1) for i in range(40)
+    ) + b"      k40: x\n",
+    b"worker: {reward: {reward_function_kwargs: {a: '${.b}', b: '${.a}'}}}\n", b"extends: run.yaml\n",
+    b"extends: [a]\n",
     b"extends: /dev/zero\n", b"extends: ~nobody/x.yaml\n", b'extends: "\\0"\n', b'data: {train_files: "\\ud800"}\n',
-    b'"\\ud800": 1\n', b"data: {seed: 0x" + b"f" * 90 + b"}\n", b"data: {seed: !!timestamp 2024-99-99}\n", b"#" * 2_000_000,
+    b'"\\ud800": 1\n', b"data: {seed: 0x" + b"f" * 90 + b"}\n", b"data: {seed: !!timestamp 2024-99-99}\n",
+    b"#" * 2_000_000,
 )  # fmt: skip
 
 
@@ -119,7 +133,7 @@ def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
                 other = rng.randrange(len(changed))
                 changed[at:at] = changed[other : other + rng.randrange(1, 60)]
             case 4:
-                changed[at:at] = rng.choice(TEXTS).encode("utf-8", "surrogateescape" if rng.random() < 0 else "replace")
+                changed[at:at] = rng.choice(TEXTS).encode("utf-8", "replace")
     return bytes(changed)
 
 
@@ -159,7 +173,7 @@ def beside(tmp_path: Path) -> Path:
 
 def test_malformed_configs_are_refused_or_work(beside: Path):
     refused = 0
-    for seed in range(cases(150, 2000)):
+    for seed in range(cases(60, 2000)):
         rng = random.Random(seed)
         argv = arguments(rng, beside)
         job = rng.choice(list(JOBS))
@@ -168,7 +182,7 @@ def test_malformed_configs_are_refused_or_work(beside: Path):
         except BaseException as error:
             error.add_note(f"seed {seed}: {job} {[each[:300] for each in argv]}")
             raise
-    assert refused > cases(150, 2000) / 3
+    assert refused > cases(60, 2000) / 3
 
 
 @pytest.mark.parametrize("raw", RAW, ids=lambda raw: repr(raw[:20]))

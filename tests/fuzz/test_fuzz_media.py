@@ -24,11 +24,16 @@ from whet.errors import UserError
 STILL = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "ICO", "TGA", "JPEG2000")
 MODES = ("RGB", "RGBA", "L", "P", "1", "CMYK", "I;16", "LA", "F", "I")
 SOURCES: tuple[Any, ...] = (
-    None, 0, 1.5, True, "", " ", "\0", "x" * 5000, "A" * 5000, "/", ".", "~nobody/x.png", "/dev/zero", "/dev/null", "😀.png",
-    "data:", "data:,", "data:;base64,", "data:;base64,!!!", "data:image/png;base64,AAAA", "file://[", "file:///", "file://",
-    "http://x/y.png", "ftp://", "\ud800", "[", {}, {"bytes": None}, {"bytes": b""}, {"bytes": "x"}, {"path": 3}, {"path": []},
-    {"url": {"url": {"url": "x"}}}, [], [[]], {"frames": []}, {"frames": [None], "fps": 0}, {"frames": "x"}, b"", b"\0" * 64,
-    b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"GIF89a", b"RIFF....WEBP", b"BM",
+    None, 0, 1.5, True, "", " ", "\0", "x" * 5000, "A" * 5000, "/", ".", "~nobody/x.png", "/dev/zero", "/dev/null",
+    "😀.png",
+    "data:", "data:,", "data:;base64,", "data:;base64,!!!", "data:image/png;base64,AAAA", "file://[", "file:///",
+    "file://",
+    "http://x/y.png", "ftp://", "\ud800", "[", {}, {"bytes": None}, {"bytes": b""}, {"bytes": "x"}, {"path": 3},
+    {"path": []},
+    {"url": {"url": {"url": "x"}}}, [], [[]], {"frames": []}, {"frames": [None], "fps": 0}, {"frames": "x"}, b"",
+    b"\0" * 64,
+    b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"GIF89a",
+    b"RIFF....WEBP", b"BM",
     {"frames": ["a", "b"], "fps": float("nan")}, {"frames": [b"x"], "fps": 1e-300}, {"frames": [b"x"], "fps": "x"},
 )  # fmt: skip
 
@@ -49,7 +54,9 @@ def picture(rng: random.Random) -> bytes:
 def animation(rng: random.Random) -> bytes:
     frames = [Image.frombytes("RGB", (16, 12), rng.randbytes(3 * 16 * 12)) for _ in range(4)]
     file = io.BytesIO()
-    frames[0].save(file, rng.choice(("GIF", "WEBP", "PNG", "TIFF")), save_all=True, append_images=frames[1:], duration=50)
+    frames[0].save(
+        file, rng.choice(("GIF", "WEBP", "PNG", "TIFF")), save_all=True, append_images=frames[1:], duration=50
+    )
     return file.getvalue()
 
 
@@ -61,7 +68,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
             case 0:
                 changed[at] = rng.randrange(256)
             case 1:
-                changed[at : at + 4] = rng.choice((b"\xff\xff\xff\x7f", b"\xff" * 4, b"\0" * 4, struct.pack(">I", 60_000)))
+                changed[at : at + 4] = rng.choice(
+                    (b"\xff\xff\xff\x7f", b"\xff" * 4, b"\0" * 4, struct.pack(">I", 60_000))
+                )
             case 2:
                 del changed[at : at + rng.randrange(1, 40)]
             case 3:
@@ -135,7 +144,7 @@ def test_bombs_are_refused_by_their_headers():
 
 def test_an_animation_that_claims_many_large_frames():
     file = io.BytesIO()
-    frames = [Image.new("L", (4000, 4000), shade) for shade in (0, 255, 0)]
+    frames = [Image.new("L", (1500, 1500), shade) for shade in (0, 255, 0)]
     frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
     data = bytearray(file.getvalue())
     at = data.index(b"acTL")

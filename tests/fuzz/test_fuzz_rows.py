@@ -21,30 +21,42 @@ from whet.data.dataset import PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 
 TEXTS = (
-    "", " ", "\0", "a\0b", "\ud800", "a\udfffb", "\ufeff", "\u202e", "😀" * 50, "x" * 300_000, "\r\n", "<image>", "{{ x }}",
+    "", " ", "\0", "a\0b", "\ud800", "a\udfffb", "\ufeff", "\u202e", "😀" * 50, "x" * 300_000, "\r\n", "<image>",
+    "{{ x }}",
     "{% for %}", "null", "[", "[]", '[{"role": "user"}]', "NaN", "\x1b[31m", "\x7f",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    None, True, 0, -1, 2**63 - 1, 2**63, 2**64, -(10**40), 10**4000, 0.5, float("nan"), float("inf"), [], {}, [[]], [None],
-    [{}], [{"role": "user"}], [{"role": 1, "content": 2}], [{"role": "user", "content": None}], [{"content": "x"}], ["x"],
+    None, True, 0, -1, 2**63 - 1, 2**63, 2**64, -(10**40), 10**4000, 0.5, float("nan"), float("inf"), [], {}, [[]],
+    [None],
+    [{}], [{"role": "user"}], [{"role": 1, "content": 2}], [{"role": "user", "content": None}], [{"content": "x"}],
+    ["x"],
     [{"role": "assistant", "content": "x"}], [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
-    [{"role": "user", "content": [{"type": "image"}]}], [{"role": "user", "content": [{"type": "text"}]}], {"role": "user"},
-    [{"role": "user", "content": "x", "tool_calls": 3}, {"role": "assistant", "content": "y", "tool_calls": [{"a": 1}]}],
+    [{"role": "user", "content": [{"type": "image"}]}], [{"role": "user", "content": [{"type": "text"}]}],
+    {"role": "user"},
+    [{"role": "user", "content": "x", "tool_calls": 3}, {"role": "assistant", "content": "y",
+    "tool_calls": [{"a": 1}]}],
     [{"role": "user", "content": "x"}, {"role": "assistant", "content": {"a": {"b": [1]}}}], {"ground_truth": None},
-    [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 30, [{"role": "x" * 9999, "content": "x"}],
+    [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 30, [{"role": "x" * 9999,
+    "content": "x"}],
 )  # fmt: skip
 LINES = (
-    b"", b"\n\n\n", b"{", b"[]", b"3", b"null", b'"x"', b'{"prompt": "x", "answer": "y"} trailing', b"\xff\xfe", b"\x00",
-    b"[" * 100_000, b'{"a":' * 5_000, b'{"prompt": ' + b"9" * 5000 + b"}", b'{"prompt": NaN, "answer": Infinity}', b"{'a': 1}",
-    b'{"prompt": "x", "prompt": "z", "answer": 1}', b'{"prompt": "\\ud800", "answer": 1}', b'{"prompt": "x", "answer": "\\u0000"}',
+    b"", b"\n\n\n", b"{", b"[]", b"3", b"null", b'"x"', b'{"prompt": "x", "answer": "y"} trailing', b"\xff\xfe",
+    b"\x00",
+    b"[" * 100_000, b'{"a":' * 5_000, b'{"prompt": ' + b"9" * 5000 + b"}", b'{"prompt": NaN, "answer": Infinity}',
+    b"{'a': 1}",
+    b'{"prompt": "x", "prompt": "z", "answer": 1}', b'{"prompt": "\\ud800", "answer": 1}',
+    b'{"prompt": "x", "answer": "\\u0000"}',
     b'{"prompt": "x", "answer": 1}\r', b'\xef\xbb\xbf{"prompt": "x", "answer": 1}', b'{"prompt": "\xff", "answer": 1}',
-    b'{"\\ud800": 1, "prompt": "x", "answer": 1}', b'{"prompt": "x", "answer": ' + b"[" * 300 + b"]" * 300 + b"}", b",", b'""',
+    b'{"\\ud800": 1, "prompt": "x", "answer": 1}', b'{"prompt": "x", "answer": ' + b"[" * 300 + b"]" * 300 + b"}",
+    b",", b'""',
 )  # fmt: skip
 TEMPLATES = (
-    "{{ content }}", "{{ nothing }}", "{{ content.__class__ }}", "{% include 'x' %}", "{{ 1 / 0 }}", "{% for %}", "{{ x",
+    "{{ content }}", "{{ nothing }}", "{{ content.__class__ }}", "{% include 'x' %}", "{{ 1 / 0 }}", "{% for %}",
+    "{{ x",
     "{% for i in range(10**9) %}{% endfor %}", "{{ 'a' * 10**12 }}", "{{ 10**10**9 }}", "{{ '%9999999999d' % 1 }}", "",
     "{{ 'x'.ljust(10**12) }}", "{{ 'x'|center(10**12) }}", "{{ '{:9999999999}'.format(1) }}", "{{ '\\ud800' }}", " ",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ " + "(" * 3000 + " }}", "{{ answer }}", "{{ content|nothing }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ " + "(" * 3000 + " }}", "{{ answer }}",
+    "{{ content|nothing }}",
     "{{ '%9999999999d'|format(1) }}", "{{ " + "9" * 5000 + " }}", "{% if 1 %}" * 200 + "{% endif %}" * 200,
 )  # fmt: skip
 ENDLESS = "{% set r = range(99999) %}{% for i in r %}{% for j in r %}{{ j }}{% endfor %}{% endfor %}"
@@ -53,7 +65,9 @@ SILENT = "{% set r = range(99999) %}{% for i in r %}{% for j in r %}{% endfor %}
 
 def row(rng: random.Random) -> dict[str, Any]:
     made: dict[str, Any] = {"prompt": "what is one", "answer": "two", "messages": None}
-    for name in rng.sample(["prompt", "answer", "images", "messages", "response", "tools", "extra"], rng.randrange(1, 4)):
+    for name in rng.sample(
+        ["prompt", "answer", "images", "messages", "response", "tools", "extra"], rng.randrange(1, 4)
+    ):
         made[name] = rng.choice(rng.choice((TEXTS, VALUES)))
     if rng.random() < 0.1:
         del made[rng.choice(list(made))]
@@ -66,7 +80,9 @@ def content(rng: random.Random, suffix: str) -> bytes:
         file = io.StringIO()
         writer = csv.writer(file, quoting=rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL)))
         writer.writerow(["prompt", "answer", *rng.choice(([], ["prompt"], ["", "x"], ["x" * 500]))])
-        writer.writerows([_plain(each.get("prompt")), _plain(each.get("answer")), "z"][: rng.choice((2, 2, 3))] for each in rows)
+        writer.writerows(
+            [_plain(each.get("prompt")), _plain(each.get("answer")), "z"][: rng.choice((2, 2, 3))] for each in rows
+        )
         data = file.getvalue().encode("utf-8", "replace")
         return data.replace(b'"', rng.choice((b'"', b"", b'""')), rng.choice((0, 1)))
     lines = [_dumped(each).encode() for each in rows]
@@ -133,7 +149,7 @@ def test_templates_end(key: str, text: str, tokenizers, tmp_path: Path):
     _render(key, text, tokenizers, tmp_path)
 
 
-@pytest.mark.parametrize("text", [ENDLESS, SILENT])
+@pytest.mark.parametrize("text", [SILENT, ENDLESS][: cases(1, 2)], ids=["silent", "endless"][: cases(1, 2)])
 @pytest.mark.parametrize("key", ["format_prompt", "override_chat_template"])
 def test_an_endless_template_is_named(key: str, text: str, tokenizers, tmp_path: Path):
     assert "takes longer than" in (_render(key, text, tokenizers, tmp_path) or "")

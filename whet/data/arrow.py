@@ -1,8 +1,8 @@
 """Rows of Parquet and Arrow files, checked before they are touched.
 
 Offsets, lengths and indices in such a file are taken at their word by whatever reads a value, and one that lies ends
-the process. Every batch is therefore validated in full (offsets in order, inside their buffers, text in UTF-8) before its
-values become Python's.
+the process. Every batch is therefore validated in full (offsets in order and inside their buffers, text in UTF-8)
+before its values become Python's.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 
+from whet.config.texts import printable
+
 Size = tuple[int, int]  # width, height
 
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA")
@@ -251,4 +253,5 @@ def reason_of(error: Exception) -> str:
 
 
 def _short(text: str) -> str:
+    text = printable(text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-40:]}"
