@@ -77,6 +77,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
                 changed = changed[: at + 1]
             case 4:
                 changed[at:at] = rng.randbytes(rng.randrange(1, 30))
+        changed = changed or bytearray(b"x")
     return bytes(changed)
 
 

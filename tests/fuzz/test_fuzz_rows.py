@@ -152,7 +152,8 @@ def test_templates_end(key: str, text: str, tokenizers, tmp_path: Path):
 @pytest.mark.parametrize("text", [SILENT, ENDLESS][: cases(1, 2)], ids=["silent", "endless"][: cases(1, 2)])
 @pytest.mark.parametrize("key", ["format_prompt", "override_chat_template"])
 def test_an_endless_template_is_named(key: str, text: str, tokenizers, tmp_path: Path):
-    assert "takes longer than" in (_render(key, text, tokenizers, tmp_path) or "")
+    message = _render(key, text, tokenizers, tmp_path) or ""
+    assert "takes longer than" in message or "writes more than" in message
 
 
 def _render(key: str, text: str, tokenizers: list[Any], folder: Path) -> str | None:

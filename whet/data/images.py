@@ -60,10 +60,8 @@ class Opened:
 def open_image(source: Any, folder: Path | None) -> Opened:
     """Open a path (relative ones from `folder`), bytes, {"bytes"}, {"path"}, base64, a data: URL or a PIL image."""
     image = open_lazily(locate(source, folder))
-    if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its own thumbnail
-        raise MediaError(
-            f"has {getattr(image, 'n_frames', 'several')} frames; keep one of them, or put it into the videos column"
-        )
+    if image.format != "MPO" and count_frames(image) > 1:  # a photo with its own thumbnail
+        raise MediaError(f"has {count_frames(image)} frames; keep one of them, or put it into the videos column")
     return _checked(image)
 
 
@@ -190,6 +188,14 @@ def open_lazily(data: Path | bytes | Image.Image) -> Image.Image:
     except Exception as error:  # as in `decode`
         where = f" in {data}" if isinstance(data, Path) else ""
         raise MediaError(f"is no picture that can be read{where} ({reason_of(error)})") from error
+
+
+def count_frames(image: Image.Image) -> int:
+    """How many frames a picture has; some formats are read to their end for that."""
+    try:
+        return getattr(image, "n_frames", 1)
+    except Exception as error:  # as in `decode`
+        raise MediaError(f"cannot be decoded ({reason_of(error)})") from error
 
 
 def check_size(size: Size, frames: int = 1) -> None:

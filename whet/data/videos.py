@@ -15,7 +15,18 @@ from typing import Any
 
 from PIL import Image
 
-from whet.data.images import MediaError, Size, check_size, decode, in_rgb, locate, open_image, open_lazily, reason_of
+from whet.data.images import (
+    MediaError,
+    Size,
+    check_size,
+    count_frames,
+    decode,
+    in_rgb,
+    locate,
+    open_image,
+    open_lazily,
+    reason_of,
+)
 
 MOST_FRAMES = 768  # Qwen-VL's limit
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".avif"}
@@ -94,7 +105,7 @@ def _frame(source: Any, folder: Path | None, index: int) -> Any:
 
 def _of_animation(data: Path | bytes | Image.Image, fps: float) -> Video:
     image = open_lazily(data)
-    total = getattr(image, "n_frames", 1)
+    total = count_frames(image)
     if total < 2:
         raise MediaError("is one still picture; the frames of a video are a list in the list of videos")
     check_size(image.size, total)  # all of them are decoded, to know how long each is shown
@@ -110,7 +121,7 @@ def _of_animation(data: Path | bytes | Image.Image, fps: float) -> Video:
 
 def _run_through(image: Image.Image) -> Iterator[Image.Image]:
     """The image at every frame; some formats tell a frame's duration only once it is decoded."""
-    for index in range(getattr(image, "n_frames", 1)):
+    for index in range(count_frames(image)):
         try:
             image.seek(index)
             image.load()
