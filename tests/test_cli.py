@@ -143,7 +143,7 @@ def test_mistakes_are_found_before_torch_is_imported():
         (["train", "worker.rolout.n=8"], "did you mean worker.rollout.n?"),
         (["train", "config="], "name a YAML file"),
         (["train", "config=missing.yaml"], "config=missing.yaml: there is no such file"),
-        (["train", "config=."], "there is no such file"),
+        (["train", "config=."], "it is a folder"),
         (["train", "config=a.yaml", "config=b.yaml"], "keep one"),
         (["train", "data.rollout_batch_size=many"], "data.rollout_batch_size=many: expected an integer"),
         (["train", "data.rollout_batch_size=4.5"], "expected an integer"),

@@ -68,13 +68,16 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version", "version"):
         print(f"whet {__version__}")
         return 0
+    from whet.config.texts import check_arguments, printable
+
+    check_arguments(arguments)
     name, rest = arguments[0], arguments[1:]
     if name not in commands:
         from whet.config import nearest
 
         near = nearest(name, commands)
         hint = f"; did you mean {near}?" if near else ""
-        raise UserError(f"there is no command {name!r}{hint} (whet --help lists them)")
+        raise UserError(f"there is no command {printable(name)[:80]!r}{hint} (whet --help lists them)")
     if any(a in ("-h", "--help") for a in rest):
         print(HELP.get(name, USAGE).format(examples=examples_folder()))
         return 0
@@ -136,6 +139,8 @@ def _shown_rows(arguments: list[str]) -> tuple[int | None, list[str]]:
     at = arguments.index("--show")
     count = arguments[at + 1 : at + 2]
     if count and count[0].isdecimal():
+        if len(count[0]) > 6:
+            raise UserError(f"--show {count[0][:20]}...: shows at most 999999 rows")
         return int(count[0]), arguments[:at] + arguments[at + 2 :]
     return 3, arguments[:at] + arguments[at + 1 :]
 

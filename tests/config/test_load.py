@@ -171,7 +171,7 @@ def test_config_given_twice(write):
 def test_missing_file_names_its_neighbour(write, tmp_path):
     write("")
     assert error_of(f"config={tmp_path}/rum.yaml").endswith(f"there is no such file; did you mean {tmp_path}/run.yaml?")
-    assert "there is no such file" in error_of(f"config={tmp_path}")
+    assert "it is a folder" in error_of(f"config={tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_missing_file_names_its_neighbour(write, tmp_path):
         ("data:\n  seed: {a: 1}\n", "data.seed={a: 1} (FILE, line 2): expected an integer"),
         ("data:\n  seed: [1\n", "FILE, line 3: is not YAML"),
         ("data:\n\tseed: 1\n", "FILE, line 2: is not YAML"),
-        ("data:\n  seed: !!int x\n", "config=FILE: cannot be read: invalid literal for int"),
+        ("data:\n  seed: !!int x\n", "FILE, line 2: x is no int"),
         ("data:\n  seed: ${\n", "config=FILE: cannot be read"),
         ("data:\n  seed: 1\n  seed: 2\n", "FILE, line 3: is not YAML: found duplicate key seed"),
         ("- data\n", "FILE: must hold sections such as data: and worker:"),

@@ -51,9 +51,13 @@ class ActorConfig:
     """The policy: mini-batches, the loss, and how they fit in memory."""
 
     strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
-    global_batch_size: int = key(256, "prompts per update; their n samples all belong to it", least=1)
-    micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
-    micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for log-probs", least=1)
+    global_batch_size: int = key(256, "prompts per update; their n samples all belong to it", least=1, most=10_000_000)
+    micro_batch_size_per_device_for_update: int = key(
+        4, "samples per forward and backward pass", least=1, most=10_000_000
+    )
+    micro_batch_size_per_device_for_experience: int = key(
+        16, "samples per forward pass for log-probs", least=1, most=10_000_000
+    )
     micro_batch_tokens: int | None = key(
         None,
         "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
@@ -74,9 +78,11 @@ class ActorConfig:
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
-    ulysses_size: int = key(1, "devices that share every packed row of tokens (sequence parallelism)", least=1)
+    ulysses_size: int = key(
+        1, "devices that share every packed row of tokens (sequence parallelism)", least=1, most=1024
+    )
     tensor_parallel_size: int = key(
-        1, "devices that each compute a part of every layer, and have some of its experts", least=1
+        1, "devices that each compute a part of every layer, and have some of its experts", least=1, most=1024
     )
     use_torch_compile: bool = key(False, "compile the model's forward pass")
     tau_positive: float = key(1.0, "sapo's temperature where the advantage is positive", above=0)
@@ -103,9 +109,13 @@ class CriticConfig:
     """The value model of PPO."""
 
     strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
-    global_batch_size: int = key(256, "prompts per update of the critic", least=1)
-    micro_batch_size_per_device_for_update: int = key(4, "samples per forward and backward pass", least=1)
-    micro_batch_size_per_device_for_experience: int = key(16, "samples per forward pass for values", least=1)
+    global_batch_size: int = key(256, "prompts per update of the critic", least=1, most=10_000_000)
+    micro_batch_size_per_device_for_update: int = key(
+        4, "samples per forward and backward pass", least=1, most=10_000_000
+    )
+    micro_batch_size_per_device_for_experience: int = key(
+        16, "samples per forward pass for values", least=1, most=10_000_000
+    )
     micro_batch_tokens: int | None = key(
         None,
         "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
@@ -118,7 +128,9 @@ class CriticConfig:
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")
-    ulysses_size: int = key(1, "devices that share every packed row of tokens (sequence parallelism)", least=1)
+    ulysses_size: int = key(
+        1, "devices that share every packed row of tokens (sequence parallelism)", least=1, most=1024
+    )
     model: ModelConfig = field(default_factory=ModelConfig, metadata=section("which model gives values"))
     optim: OptimConfig = field(default_factory=OptimConfig, metadata=section("optimizer and learning rate"))
     fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))

@@ -13,7 +13,8 @@ from whet.config.layer import Layer, mapping_above, record, record_tree, section
 from whet.config.schema import all_keys, all_presets
 from whet.config.secrets import masked
 from whet.config.spelling import did_you_mean, nearest_key
-from whet.config.values import NULL_WORDS, Given
+from whet.config.values import NULL_WORDS, Given, show
+from whet.config.yaml_text import check_yaml
 from whet.errors import UserError
 
 
@@ -34,12 +35,17 @@ def split_argument(argument: str) -> tuple[str, str]:
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:
-        raise UserError(f"{argument}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}")
+        raise UserError(
+            f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"
+        )
     if bare != name:
-        shown = masked(text, bare)
-        raise UserError(f"{name}={shown}: leave out the {name[: len(name) - len(bare)]} and write {bare}={shown}")
+        shown = show(masked(text, bare))
+        raise UserError(
+            f"{show(name)}={shown}: leave out the {name[: len(name) - len(bare)]} and write {show(bare)}={shown}"
+        )
     if not name or name != name.strip():
-        raise UserError(f"{name}={masked(text, name.strip())}: expected key=value without spaces round the =")
+        shown = show(masked(text, name.strip()))
+        raise UserError(f"{show(name)}={shown}: expected key=value without spaces round the =")
     return name, text
 
 
@@ -63,13 +69,14 @@ def _argument_value(name: str, text: str) -> Any:
 
 
 def _yaml_value(name: str, text: str) -> Any:
+    check_yaml(text, f"{name}={show(text)}")
     try:
         read = OmegaConf.from_dotlist([f"value={text}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        shown = masked(text, name)
+        shown = show(masked(text, name))
         raise UserError(f"{name}={shown}: cannot be read as YAML; check its brackets and quotes") from error
     tree: Any = OmegaConf.to_container(read, resolve=False)
     value = tree["value"]
     if value is None and text not in NULL_WORDS:
-        raise UserError(f"{name}={masked(text, name)}: reads as nothing in YAML; put it in quotes")
+        raise UserError(f"{name}={show(masked(text, name))}: reads as nothing in YAML; put it in quotes")
     return value

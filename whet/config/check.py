@@ -5,7 +5,6 @@ Each check yields a sentence per problem, so that a user sees all of them at onc
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from whet.config.check_recipes import recipe_problems, refills
 from whet.config.check_server import server_problems
 from whet.config.check_vllm import vllm_problems
 from whet.config.correction import SECTION, rejection_rules, weight_bounds
+from whet.config.divisors import divisors
 from whet.config.keys import get
 from whet.config.model import listed_modules
 from whet.config.not_yet import refusals
@@ -133,7 +133,7 @@ def _names(config: Config) -> Iterator[str]:
     for name in ("project_name", "experiment_name"):
         value = getattr(config.trainer, name)
         path = PurePath(value)
-        if path.is_absolute() or ".." in path.parts or "\0" in value:
+        if path.is_absolute() or ".." in path.parts or not path.parts:
             yield (
                 f"trainer.{name}={show(value)}: must name a folder inside checkpoints/; "
                 "trainer.save_checkpoint_path chooses any other place"
@@ -245,10 +245,8 @@ def _budget(config: Config, part: str) -> Iterator[str]:
 def _must_divide(part_name: str, part: int, whole_name: str, whole: int) -> Iterator[str]:
     if part < 1 or whole < 1 or whole % part == 0:
         return
-    small = [size for size in range(1, math.isqrt(whole) + 1) if whole % size == 0]
-    divisors = {*small, *(whole // size for size in small)}
-    below = max(size for size in divisors if size < part)
-    above = min((size for size in divisors if size > part), default=None)
+    below = max(size for size in divisors(whole) if size < part)
+    above = min((size for size in divisors(whole) if size > part), default=None)
     fitting = f"{below} or {above}" if above else f"{below}"
     multiples = " or ".join(str(part * times) for times in (whole // part, whole // part + 1) if times)
     yield f"{part_name}={part} does not divide {whole_name}={whole}; set it to {fitting}, or the latter to {multiples}"

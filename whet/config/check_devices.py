@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from whet.config.divisors import divisors, listed
 from whet.config.keys import get
 from whet.config.schema import Config, all_keys
 from whet.config.values import show
@@ -73,7 +74,7 @@ def _groups(config: Config) -> Iterator[str]:
         cut = 1 if part == "critic" else config.worker.actor.tensor_parallel_size  # each place of which is sharded
         devices = max(1, everyone // cut)
         if size > 0 and devices % size:
-            fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
+            fitting = listed(divisors(devices))
             yield (
                 f"worker.{part}.fsdp.fsdp_size={size} does not divide the {devices} devices of {of}"
                 f"{f' / worker.actor.tensor_parallel_size={cut}' if cut > 1 else ''}: use -1 or one of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from whet.config.divisors import divisors, listed
 from whet.config.schema import Config
 
 
@@ -21,6 +22,6 @@ def parallel_problems(config: Config) -> Iterator[str]:
     }
     for key, (size, beside, other) in sizes.items():
         if size > 1 and devices % (size * other):
-            fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % (n * other) == 0)
+            fitting = listed(divisors(devices // other)) if devices % other == 0 else ""
             hint = f"set one of {fitting}" if fitting else f"lower {beside.removeprefix(' x ')} first"
             yield f"{key}={size}{beside if other > 1 else ''} does not divide the {devices} devices of {of}: {hint}"

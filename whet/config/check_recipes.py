@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from whet.config.schema import Config
 
+MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in this process's memory
+
 
 def recipe_problems(config: Config) -> Iterator[str]:
     """A sentence for every contradiction between the keys of a batch's recipe."""
+    yield from _samples(config)
     yield from _filters(config)
     yield from _tries(config)
     yield from _overlong(config)
@@ -27,6 +30,15 @@ def draws_allowed(config: Config) -> int | None:
     if config.algorithm.filter_groups.enable and config.algorithm.filter_groups.max_num_gen_batches:
         limits = [config.algorithm.filter_groups.max_num_gen_batches]
     return limits[0] if limits[0] > 0 else None
+
+
+def _samples(config: Config) -> Iterator[str]:
+    prompts = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+    if prompts * config.worker.rollout.n > MOST_SAMPLES:
+        yield (
+            f"data.rollout_batch_size={config.data.rollout_batch_size} and worker.rollout.n={config.worker.rollout.n} "
+            f"make {prompts * config.worker.rollout.n:,} samples a step, more than {MOST_SAMPLES:,}; lower one of them"
+        )
 
 
 def _filters(config: Config) -> Iterator[str]:

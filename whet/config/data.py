@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whet.config.keys import key
+from whet.config.keys import LARGEST_SEED, key
 
 
 @dataclass
@@ -18,17 +18,21 @@ class DataConfig:
     image_key: str = key("images", "column that holds the prompt's images")
     video_key: str = key("videos", "column that holds the prompt's videos")
     image_dir: str | None = key(None, "folder that relative image and video paths start from")
-    video_fps: float = key(2.0, "frames per second taken from a video", above=0)
-    max_prompt_length: int = key(512, "longest prompt in tokens", least=1)
-    max_response_length: int = key(512, "longest response in tokens", least=1)
-    rollout_batch_size: int = key(512, "prompts per training step", least=1)
-    mini_rollout_batch_size: int | None = key(None, "prompts sampled at a time; null = rollout_batch_size", least=1)
-    val_batch_size: int = key(-1, "prompts validated at a time; -1 = all at once", least=1, also=(-1,))
+    video_fps: float = key(2.0, "frames per second taken from a video", above=0, most=1000)
+    max_prompt_length: int = key(512, "longest prompt in tokens", least=1, most=10_000_000)
+    max_response_length: int = key(512, "longest response in tokens", least=1, most=10_000_000)
+    rollout_batch_size: int = key(512, "prompts per training step", least=1, most=10_000_000)
+    mini_rollout_batch_size: int | None = key(
+        None, "prompts sampled at a time; null = rollout_batch_size", least=1, most=10_000_000
+    )
+    val_batch_size: int = key(-1, "prompts validated at a time; -1 = all at once", least=1, most=10_000_000, also=(-1,))
     format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text")
-    override_chat_template: str | None = key(None, "chat template used instead of the tokenizer's: a file or its text")
+    override_chat_template: str | None = key(
+        None, "chat template used instead of the tokenizer's: a file or its text", prose=True
+    )
     shuffle: bool = key(True, "shuffle the training data anew in each epoch")
-    seed: int = key(1, "seed of the shuffle", least=0)
-    min_pixels: int | None = key(262144, "smaller images are enlarged to this many pixels", least=1)
+    seed: int = key(1, "seed of the shuffle", least=0, most=LARGEST_SEED)
+    min_pixels: int | None = key(262144, "smaller images are enlarged to this many pixels", least=1, most=100_000_000)
     max_pixels: int | None = key(4194304, "larger images are shrunk to this many pixels", least=1)
     on_bad_media: str = key(
         "stop", "rows with unusable images or videos: stop before training, or leave them out", choices=("stop", "skip")
@@ -39,4 +43,4 @@ class DataConfig:
     filter_overlong_prompts: bool = key(
         True, "leave out prompts longer than max_prompt_length instead of refusing them"
     )
-    filter_overlong_prompts_workers: int = key(16, "processes that measure prompts for that filter", least=1)
+    filter_overlong_prompts_workers: int = key(16, "processes that measure prompts for that filter", least=1, most=1024)

@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 Number = int | float
+LARGEST_SEED = 2**63 - 1
 Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
 # A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52.
 Bounds = Annotated[str, "bounds"]
@@ -59,6 +60,7 @@ class Key:
     most: Number | None = None
     above: Number | None = None
     below: Number | None = None
+    prose: bool = False  # a text of several lines rather than a name, path or address
     also: tuple[Number, ...] = ()  # values outside the bounds that have a meaning of their own, such as -1
 
     @property
@@ -91,9 +93,11 @@ def key(
     above: Number | None = None,
     below: Number | None = None,
     also: tuple[Number, ...] = (),
+    prose: bool = False,
 ) -> Any:
     """Declare a config key with an immutable default and the bounds of its value."""
     bounds = {"open": open, "least": least, "most": most, "above": above, "below": below, "also": also}
+    bounds["prose"] = prose
     return field(default=default, metadata={**about(help, choices), **bounds})
 
 

@@ -14,10 +14,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.aliases import ALIASES
+from whet.config.interpolation import syntax_problem
 from whet.config.keys import Key
 from whet.config.replaced import REPLACED, reason_not_settable
 from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.spelling import did_you_mean, nearest_key
+from whet.config.texts import printable
 from whet.config.values import Given, show
 from whet.errors import UserError
 
@@ -51,8 +53,17 @@ def record(given: Given, layer: Layer) -> None:
             raise given.error(f"expected {key.expected}")
         for child, item in given.value.items():
             _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
+    elif key is not None and not _may_hold(key, given.value):
+        raise given.error(f"expected {key.expected}")
     else:
         _put(target, given, layer)
+
+
+def _may_hold(key: Key, value: Any) -> bool:
+    """Whether a value is no collection of a kind that the key has no use for."""
+    if isinstance(value, dict):
+        return False  # mappings are taken apart before
+    return not isinstance(value, list) or key.kind in ("list", "numbers", "table", "pair")
 
 
 def fill_presets(layer: Layer) -> None:
@@ -79,19 +90,20 @@ def section_error(given: Given) -> UserError:
 
 def wrong_name(given: Given) -> UserError:
     """The error for a name that is no key: what replaced it, or the nearest real one."""
+    name = show(given.name)
     reason = reason_not_settable(given.name)
     if reason:
-        return UserError(f"{given.name}{given.place} {reason}")
+        return UserError(f"{name}{given.place} {reason}")
     above = given.name.rpartition(".")[0]
     while above and above not in section_names():
         if above in all_keys():
-            return UserError(f"{given.name}{given.place}: {above} is a single value and has no keys below it")
+            return UserError(f"{name}{given.place}: {above} is a single value and has no keys below it")
         above = above.rpartition(".")[0]
     root = given.name.partition(".")[0]
     is_foreign = root in section_names() and root not in all_sections()
     aliases = [name for name in ALIASES if name.partition(".")[0] in all_sections()]
     close = did_you_mean(nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"]))
-    return UserError(f"unknown key {given.name}{given.place}{close or '; `whet config` lists every key'}")
+    return UserError(f"unknown key {name}{given.place}{close or '; `whet config` lists every key'}")
 
 
 def _put(target: str, given: Given, layer: Layer) -> None:
@@ -104,10 +116,13 @@ def _put(target: str, given: Given, layer: Layer) -> None:
         )
     if given.value == "???":
         raise given.error("still has to be filled in")
+    problem = syntax_problem(given.value)
+    if problem:
+        raise given.error(problem)
     try:
         OmegaConf.create([given.value])
-    except OmegaConfBaseException as error:
-        raise given.error(f"cannot be read: {str(error).splitlines()[0]}") from error
+    except (OmegaConfBaseException, ValueError) as error:
+        raise given.error(f"cannot be read: {printable(str(error).splitlines()[0])}") from error
     layer[target] = given
 
 

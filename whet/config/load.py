@@ -11,11 +11,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.arguments import read_arguments, split_argument
+from whet.config.interpolation import References
 from whet.config.keys import get
 from whet.config.layer import Layer, fill_presets
 from whet.config.schema import Config, all_keys
 from whet.config.secrets import comes_from_environment
-from whet.config.values import Given, read_value
+from whet.config.texts import name_problem, printable, text_problem
+from whet.config.values import Given, read_value, show
 from whet.config.yaml_file import read_files
 from whet.errors import UserError
 
@@ -24,9 +26,12 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     """The config that `["config=FILE", "key=value", ...]` spell; without `config=`, `default_file` is read."""
     files = [split_argument(argument)[1] for argument in argv if argument.startswith("config=")]
     if len(files) > 1:
-        raise UserError(f"config= is given {len(files)} times ({', '.join(files)}); keep one")
+        raise UserError(f"config= is given {len(files)} times ({', '.join(map(show, files))}); keep one")
     if files == [""]:
         raise UserError("config=: has no value; name a YAML file")
+    problem = text_problem(files[0]) or name_problem(files[0]) if files else None
+    if problem:
+        raise UserError(f"config={show(files[0])}: {problem}")
     source = Path(os.path.expanduser(files[0])) if files else default_file
     read = read_files(source) if source is not None else []
     layers = [layer for _, layer in read]
@@ -42,29 +47,43 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
 
 
 def _merged(layers: list[Layer]) -> DictConfig:
-    trees = [OmegaConf.create(_nested({name: given.value for name, given in layer.items()})) for layer in layers]
-    merged = OmegaConf.merge(OmegaConf.create(Config().to_dict()), *trees)
-    assert isinstance(merged, DictConfig)
-    return merged
+    tree = Config().to_dict()
+    for layer in layers:
+        tree = _over(tree, _nested(layer))
+    return OmegaConf.create(tree)
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+def _over(base: Any, later: Any) -> Any:
+    """Mappings joined, key by key; of anything else the later one."""
+    if not isinstance(base, dict) or not isinstance(later, dict):
+        return later
+    return base | {name: _over(base.get(name), item) for name, item in later.items()}
+
+
+def _nested(layer: Layer) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for name, value in flat.items():
+    for name, given in layer.items():
         *above, leaf = name.split(".")
         branch = tree
         for part in above:
             branch = branch.setdefault(part, {})
-        branch[leaf] = value
+            if not isinstance(branch, dict):
+                raise given.error(f"{part} has a value of its own, so nothing can be below it; keep one")
+        if isinstance(branch.get(leaf), dict) and not isinstance(given.value, dict):
+            raise given.error(f"{leaf} has values below it, so it can have none of its own; keep one")
+        branch[leaf] = given.value
     return tree
 
 
 def _typed(merged: DictConfig, layers: list[Layer]) -> Config:
     config = Config()
     extended = _given_for("algorithm.extensions", layers) is not None
+    tree: Any = OmegaConf.to_container(merged, resolve=False)
+    references = References(tree)
     for name, key in all_keys().items():
         given = _given_for(name, layers)
         if given is not None:
+            references.check(name, f"{given.name}={given.shown}{given.place}")
             resolved = Given(given.name, _resolved(merged, name, given), given.place, given.value)
             _set(config, name, read_value(key, resolved, extended))
     return config
@@ -86,8 +105,8 @@ def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
     try:
         value = OmegaConf.select(merged, name)
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    except OmegaConfBaseException as error:
-        raise given.error(f"cannot be resolved: {str(error).splitlines()[0]}") from error
+    except (OmegaConfBaseException, ValueError) as error:
+        raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
 
 
 def _from_environment(merged: DictConfig, layers: list[Layer]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ ALL_LINEAR = "all-linear"
 class LoraConfig:
     """Low-rank adapters."""
 
-    rank: int = key(0, "rank of the adapters; 0 trains all weights", least=0)
+    rank: int = key(0, "rank of the adapters; 0 trains all weights", least=0, most=65_536)
     alpha: int = key(64, "scale of the adapters: alpha / rank", least=1)
     target_modules: str = key(
         ALL_LINEAR, "modules that get an adapter: all-linear, names such as q_proj,v_proj, or a regular expression"

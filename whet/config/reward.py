@@ -31,7 +31,7 @@ class RewardConfig:
     timeout: float = key(30.0, "seconds a sample may take", above=0)
     fallback: float = key(0.0, "score of a sample whose reward failed", least=-1_000_000, most=1_000_000)
     skip_special_tokens: bool = key(True, "leave special tokens out of the text that the function reads")
-    num_cpus: int = key(2, "processes that score samples", least=1)
+    num_cpus: int = key(2, "processes that score samples", least=1, most=1024)
     overlong_buffer: OverlongBufferConfig = field(
         default_factory=OverlongBufferConfig, metadata=section("a soft penalty for overlong responses; training only")
     )

@@ -18,4 +18,4 @@ class SftConfig:
     tools_key: str = key("tools", "column with the tools that a chat may call")
     format_response: str | None = key(None, "Jinja file that turns a row into the response's text")
     train_on: str = key("all", "which of the assistant's turns are learned", choices=("all", "last"))
-    batch_size: int | None = key(None, "rows per update; null = data.rollout_batch_size", least=1)
+    batch_size: int | None = key(None, "rows per update; null = data.rollout_batch_size", least=1, most=10_000_000)

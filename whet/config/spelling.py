@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 200  # characters of a name that others are compared with: time grows with its square
+
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, whatever the case of letters, or None when nothing is close."""
+    if len(name) > LONGEST:
+        return None
     folded = {known.lower(): known for known in names}
     found = difflib.get_close_matches(name.lower(), folded, n=1)
     return folded[found[0]] if found else None
@@ -15,6 +19,8 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 def nearest_key(name: str, names: Iterable[str]) -> str | None:
     """The dotted name with the same last part that is most similar, or else the most similar name."""
+    if len(name) > LONGEST:
+        return None
     names = list(names)
     leaf = name.lower().rpartition(".")[2]
     same_leaf = [known for known in names if known.rpartition(".")[2] == leaf]

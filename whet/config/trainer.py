@@ -26,20 +26,24 @@ class TrainerConfig:
     quiet: bool | None = key(None, "plain lines instead of a live console; null = when output is not a terminal")
     log_samples: bool = key(True, "write every sample to Parquet")
     log_token_log_probs: bool = key(False, "write the log-prob of each token with each sample")
-    nnodes: int = key(1, "machines to train on", least=1)
-    n_gpus_per_node: int = key(1, "devices to train on per machine", least=1)
+    nnodes: int = key(1, "machines to train on", least=1, most=100_000)
+    n_gpus_per_node: int = key(1, "devices to train on per machine", least=1, most=1024)
     placement: PlacementConfig = field(
         default_factory=PlacementConfig, metadata=section("which devices sample and which learn", PRESETS)
     )
     worker_timeout: int = key(
-        45, "seconds that a worker may hang in a call before the run stops; -1 = no limit", least=1, also=(-1,)
+        45,
+        "seconds that a worker may hang in a call before the run stops; -1 = no limit",
+        least=1,
+        most=1_000_000,
+        also=(-1,),
     )
     max_try_make_batch: int = key(
         20, "draws of a step under a filter, before it trains on what there is; -1 = no limit", least=1, also=(-1,)
     )
     max_empty_steps: int = key(10, "steps in a row in which a filter keeps nothing, before the run stops", least=1)
     rejection_sample: bool = key(False, "drop groups whose rewards are all 0 or all 1, without refilling (OR1)")
-    rejection_sample_multiplier: int = key(1, "rejection_sample draws this many times the prompts", least=1)
+    rejection_sample_multiplier: int = key(1, "rejection_sample draws this many times the prompts", least=1, most=1000)
     stages: list[dict[str, Any]] = field(
         default_factory=list, metadata=about("[{steps or until, overrides}, ...]: settings that change during the run")
     )

@@ -10,12 +10,18 @@ from typing import Any
 from whet.config.keys import Key
 from whet.config.secrets import comes_from_environment, masked
 from whet.config.spelling import hint
+from whet.config.texts import LARGEST, name_problem, nested_problem, printable
 from whet.errors import UserError
 
 INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
 FLOAT = re.compile(r"[+-]?(\d+(_\d+)*\.?\d*|\.\d+)([eE][+-]?\d+)?")
 NULL_WORDS = ("null", "Null", "NULL", "~")
 UNREADABLE = object()
+TOO_LARGE = 10**40
+MOST_DIGITS = 40
+MOST_SHOWN = 50  # items of a list or mapping in a message
+MOST_FLOAT = 1e30  # of a key that says nothing else: what float32 can still compute with
+MOST_INTEGER = 2**31 - 1  # of a key that says nothing else: no count of steps, tokens or seconds needs more
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Given:
 
     def error(self, text: str) -> UserError:
         """An error about this value, which names the key, the value and the place."""
-        return UserError(f"{self.name}={self.shown}{self.place}: {text}")
+        return UserError(f"{printable(self.name)}={self.shown}{self.place}: {text}")
 
     @property
     def shown(self) -> str:
@@ -45,12 +51,16 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
+        shown = [f"{show(name)}: {show(item)}" for name, item in list(value.items())[:MOST_SHOWN]]
+        return "{" + ", ".join(shown) + (", ...}" if len(value) > MOST_SHOWN else "}")
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(show(item) for item in value) + "]"
+        shown = [show(item) for item in value[:MOST_SHOWN]]
+        return "[" + ", ".join(shown) + (", ...]" if len(value) > MOST_SHOWN else "]")
     if value == "":
         return '""'
-    text = str(value)
+    if isinstance(value, int) and abs(value) > LARGEST**4:  # Python writes no integers of thousands of digits
+        return f"an integer of about {int(value.bit_length() * math.log10(2))} digits"
+    text = printable(str(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -79,6 +89,9 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
     """Why a value of the right type is not allowed, or None when it is."""
     if value is None:
         return None
+    unusable = nested_problem(value) or (name_problem(value) if key.kind == "str" and not key.prose else None)
+    if unusable:
+        return unusable
     if key.kind == "str" and not value.strip() and key.default != "":
         return "is empty" + ("; write null for no value" if key.optional else "")
     if key.choices and not (key.open and extended):
@@ -87,10 +100,12 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
                 return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
     if key.kind in ("int", "float", "numbers", "pair"):
         for number in value if key.kind in ("numbers", "pair") else [value]:
-            if isinstance(number, int) and abs(number) >= 2**63:
-                return "is too large"
+            if isinstance(number, int) and abs(number) > (MOST_INTEGER if key.most is None else LARGEST):
+                return f"is too large: at most {MOST_INTEGER if key.most is None else key.most}"
             if not math.isfinite(number):
                 return "must be a finite number"
+            if abs(number) > (MOST_FLOAT if key.most is None else LARGEST):
+                return f"is too large: at most {MOST_FLOAT:g}"
             if number not in key.also and not _within(key, number):
                 return f"must be {bounds_in_words(key)}"
     return None
@@ -114,7 +129,7 @@ def _within(key: Key, number: int | float) -> bool:
 
 def _advice(key: Key, value: Any) -> str:
     if key.kind == "int" and isinstance(value, float) and value.is_integer():
-        return f"; write {int(value)}"
+        return f"; write {int(value)}" if abs(value) <= LARGEST else ""
     if key.kind == "str" and isinstance(value, bool | int | float):
         return "; put it in quotes"
     return ""
@@ -122,6 +137,8 @@ def _advice(key: Key, value: Any) -> str:
 
 def _read_int(value: Any) -> Any:
     if isinstance(value, str) and INTEGER.fullmatch(value):
+        if len(value) > MOST_DIGITS:  # Python reads no integers of thousands of digits
+            return -TOO_LARGE if value.startswith("-") else TOO_LARGE
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else UNREADABLE
 

@@ -15,27 +15,51 @@ from omegaconf.errors import OmegaConfBaseException
 from whet.config.layer import Layer, record_tree
 from whet.config.schema import all_keys
 from whet.config.spelling import hint
+from whet.config.texts import name_problem, printable, text_problem
+from whet.config.values import show
+from whet.config.yaml_text import MOST_BYTES, check_yaml
 from whet.errors import UserError
 
 EXTENDS = "extends"
+MOST_FILES = 20  # that extend each other
 
 
 def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Layer]]:
     """A YAML file and, before it, the file that its `extends:` names, and so on down: later ones win."""
+    if not os.path.isfile(path):
+        raise UserError(_not_a_file(path, below))
     if path.resolve() in below:
         raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
-    if not os.path.isfile(path):
-        siblings = [str(path.parent / each.name) for each in path.parent.glob("*.y*ml")]
-        asked = f"{below[-1]}: extends {path}, but" if below else f"config={path}:"
-        raise UserError(f"{asked} there is no such file{hint(str(path), siblings)}")
     tree, root = _parse(path)
     if root is None:
         return [(path, {})]
     base = tree.pop(EXTENDS, None)
     if base is not None and not isinstance(base, str):
         raise UserError(f"{path}: {EXTENDS}: names one YAML file, relative to this one")
+    problem = text_problem(base) or name_problem(base) if base else None
+    if problem:
+        raise UserError(f"{path}: {EXTENDS}: {show(base)} {problem}")
+    if len(below) == MOST_FILES:
+        raise UserError(f"{path}: {EXTENDS}: more than {MOST_FILES} files extend each other; join some of them")
     bases = read_files(path.parent / os.path.expanduser(base), (*below, path.resolve())) if base else []
     return [*bases, (path, _layer(path, tree, root))]
+
+
+def _not_a_file(path: Path, below: tuple[Path, ...]) -> str:
+    asked = f"{below[-1]}: extends {path}, but" if below else f"config={path}:"
+    if os.path.isdir(path):
+        return f"{asked} it is a folder; name a YAML file in it"
+    if os.path.exists(path):
+        return f"{asked} it is no ordinary file; write the config to one"
+    siblings = [str(path.parent / name) for name in _yaml_files(path.parent)]
+    return f"{asked} there is no such file{hint(str(path), siblings)}"
+
+
+def _yaml_files(folder: Path) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml"))]
+    except OSError:  # no such folder, or none that may be read
+        return []
 
 
 def _layer(path: Path, tree: Any, root: yaml.Node) -> Layer:
@@ -55,7 +79,9 @@ def _layer(path: Path, tree: Any, root: yaml.Node) -> Layer:
 def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
     """The file as plain values, and as YAML nodes, which know their lines."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1).decode("utf-8")
+        check_yaml(text, str(path))
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None and not isinstance(root, yaml.MappingNode):
             raise UserError(f"{path}: must hold sections such as data: and worker:")
@@ -65,9 +91,9 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: is not YAML: {error.problem or error.context}") from error
+        raise UserError(f"{path}{line}: is not YAML: {printable(str(error.problem or error.context))}") from error
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"config={path}: cannot be read: {str(error).splitlines()[0]}") from error
+        raise UserError(f"config={path}: cannot be read: {printable(str(error).splitlines()[0])}") from error
     return tree, root
 
 

@@ -8,6 +8,7 @@ An image is `<image>` in a turn's text, and a part of its own for the chat templ
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
+from jinja2.sandbox import SecurityError
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from whet.config.files import is_template_text
 from whet.data.files import Resolve
 from whet.data.media import Sources
+from whet.data.sandbox import MOST_CHARACTERS, check_chat_template, check_text
+from whet.data.time_limit import TimeLimit, TooLongError
 from whet.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ IMAGE, VIDEO = "<image>", "<video>"
 PLACE = re.compile(f"({IMAGE}|{VIDEO})")
 PLACES = {"image": IMAGE, "image_url": IMAGE, "video": VIDEO, "video_url": VIDEO}
 MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+LONGEST = 2.0  # seconds for one chat, or for a batch of them before they are written one by one
 Message = dict[str, Any]
 Span = tuple[int, int]  # of characters: from, to
 
@@ -110,11 +115,12 @@ def template_text(value: str | None, resolve: Resolve) -> str | None:
         return None
     if is_template_text(value):
         return value
-    path = Path(resolve(str(Path(value).expanduser())))
-    if not path.is_file():
+    path = Path(resolve(os.path.expanduser(value)))
+    if not os.path.isfile(path):
         raise UserError(f"data.override_chat_template: {value!r} is neither Jinja text nor a file that exists.")
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            return file.read(MOST_CHARACTERS).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"data.override_chat_template: {path} cannot be read ({error}).") from error
 
@@ -141,6 +147,10 @@ class ChatTemplate:
         own = tokenizer.chat_template or (processor.chat_template if processor else None)
         self._template = override or own
         self.speaks_chat = bool(self._template)
+        try:
+            check_chat_template(self._template if isinstance(self._template, str) else "")
+        except SecurityError as error:
+            raise UserError(f"{self._name()} is refused: {error}.") from error
         self._processor = processor
         # Templates that never ask would read a text letter by letter, and write none of it.
         self._takes_text = processor is None or "is string" in str(self._template)
@@ -150,14 +160,13 @@ class ChatTemplate:
         if not self.speaks_chat:
             return [self._plain(messages, uid) for messages, uid in zip(chats, uids)]
         try:
-            return self._apply(chats)
-        except jinja2.TemplateSyntaxError as error:
-            raise UserError(f"{self._name()} is not valid Jinja (line {error.lineno}: {error.message}).") from error
-        except jinja2.TemplateError as error:
+            with self._naming(uids[0]):
+                return [check_text(text) for text in self._apply(chats)]
+        except UserError:
             if len(chats) == 1:
-                raise UserError(f"{uids[0]}: {self._name()} refuses this chat ({error}).") from error
-            # One chat of the batch was refused; writing them one by one finds which.
-            return [self.write([messages], [uid])[0] for messages, uid in zip(chats, uids)]
+                raise
+        # One chat of the batch was refused; writing them one by one finds which.
+        return [self.write([messages], [uid])[0] for messages, uid in zip(chats, uids)]
 
     def write_turns(self, messages: list[Message], uid: str, tools: list[Any] | None, is_open: bool) -> str:
         """The text of one chat with its tools; where it `is_open`, with the head of the turn the model writes next."""
@@ -169,7 +178,7 @@ class ChatTemplate:
                 add_generation_prompt=is_open,
                 tokenize=False,
             )
-        return cast(str, written)
+            return check_text(cast(str, written))
 
     def marks(self, tools: list[Any] | None) -> bool:
         """Whether the template marks what the assistant writes."""
@@ -186,17 +195,20 @@ class ChatTemplate:
                 return_assistant_tokens_mask=True,
                 **self._tokenizer.special_tokens_map,
             )
-        return texts[0], _joined(spans[0])
+            return check_text(texts[0]), _joined(spans[0])
 
     @contextmanager
     def _naming(self, uid: str) -> Iterator[None]:
         """Say which row a template fails on; it is somebody's code, and raises what it likes."""
         try:
-            yield
+            with TimeLimit(LONGEST):
+                yield
+        except TooLongError as error:
+            raise UserError(f"{uid}: {self._name()} takes longer than {LONGEST:g} seconds.") from error
         except jinja2.TemplateSyntaxError as error:
             raise UserError(f"{self._name()} is not valid Jinja (line {error.lineno}: {error.message}).") from error
         except Exception as error:
-            raise UserError(f"{uid}: {self._name()} refuses this chat ({error}).") from error
+            raise UserError(f"{uid}: {self._name()} refuses this chat ({str(error)[:500]}).") from error
 
     @property
     def _chosen(self) -> str | None:

@@ -9,6 +9,7 @@ math.parquet,code.parquet   several of these, one after the other
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def read_tables(files: str | Sequence[str], key: str = "data.train_files", resol
 def _specs(files: str | Sequence[str]) -> list[str]:
     if not isinstance(files, str):
         return list(files)
-    if Path(files).exists():
+    if os.path.exists(files):  # which takes names of any length
         return [files] if files else []
     return [part.strip() for part in files.split(",") if part.strip()]
 
@@ -78,10 +79,10 @@ def _sources(spec: str, key: str, resolve: Resolve) -> list[Path | str]:
 def _locate(spec: str, resolve: Resolve) -> tuple[Path | None, str | None]:
     """The existing path that `spec` names, with its split; (None, split) when there is none."""
     name, at, split = spec.rpartition("@")
-    if not at or Path(spec).exists():
+    if not at or os.path.exists(spec):
         name, split = spec, ""
-    path = Path(resolve(str(Path(name).expanduser()))).expanduser()
-    return (path if path.exists() else None), split or None
+    path = Path(resolve(os.path.expanduser(name)))
+    return (path if os.path.exists(path) else None), split or None
 
 
 def _looks_like_hub_id(spec: str) -> bool:
@@ -91,10 +92,11 @@ def _looks_like_hub_id(spec: str) -> bool:
 
 def _beside(spec: str) -> str:
     """What the folder of a missing file does hold, since most missing files are misspelt ones."""
-    folder = Path(spec.partition("@")[0]).expanduser().parent
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(spec.partition("@")[0])).parent
+    try:
+        names = sorted(name for name in os.listdir(folder) if Path(name).suffix.lower() in READERS)
+    except (OSError, ValueError):  # no such folder, or none that may be read
         return "."
-    names = sorted(item.name for item in folder.iterdir() if item.suffix.lower() in READERS)
     return f". Data files in {folder}: {', '.join(names[:10])}." if names else "."
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from whet.data.arrow import read_arrow, read_parquet
 from whet.errors import UserError
 
 Columns = dict[str, Any]
+DEEPEST = 50  # levels of lists and objects in a row
+LARGEST = 2**63 - 1
+LARGEST_CELL = 1 << 30  # characters; the csv module's own limit is 131,072, less than a picture in base64
 
 
 def read_file(path: Path) -> list[Columns]:
@@ -26,13 +28,45 @@ def read_file(path: Path) -> list[Columns]:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise UserError(f"{path}: cannot read files of kind {path.suffix or 'without extension'!r}. Known: {KNOWN}.")
+    if not os.path.isfile(path):  # reading a pipe or a device may never end
+        raise UserError(f"{path}: is no ordinary file. Write the data to one.")
     try:
         rows = list(reader(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    for number, row in enumerate(rows, start=1):
+        problem = _problem(row)
+        if problem:
+            raise UserError(f"{path}, row {number}: {problem}")
     if not rows:
         raise UserError(f"{path}: the file holds no rows.")
     return rows
+
+
+def _problem(value: Any, depth: int = 0) -> str | None:
+    """Why a value can neither be tokenized nor written to a file of samples, or None."""
+    if isinstance(value, str):
+        return None if value.isascii() else _encoding_problem(value)
+    if isinstance(value, dict | list):
+        if depth == DEEPEST:
+            return f"is nested more than {DEEPEST} levels deep."
+        for item in value.values() if isinstance(value, dict) else value:
+            problem = _problem(item, depth + 1)
+            if problem:
+                return problem
+        names = value if isinstance(value, dict) else ()
+        return next((problem for problem in map(_problem, names) if problem), None)
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"holds an integer of {value.bit_length()} bits, more than 64. Write it as text."
+    return None
+
+
+def _encoding_problem(text: str) -> str | None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"holds half of a character, \\u{ord(text[error.start]):04x}, which is no text. Remove it."
+    return None
 
 
 def _json_lines(path: Path) -> Iterator[Columns]:
@@ -56,6 +90,8 @@ def _json(path: Path) -> Iterator[Columns]:
             yield from _json_lines(path)
             return
         raise UserError(f"{path}:{error.lineno}: not valid JSON ({error.msg}, column {error.colno}).") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: {_beyond(error)}") from error
     for number, item in enumerate(_only_list(value, path), start=1):
         yield _as_columns(item, f"{path}, row {number}")
 
@@ -75,6 +111,7 @@ def _only_list(value: Any, path: Path) -> list[Any]:
 
 def _csv(path: Path) -> Iterator[Columns]:
     text = _utf8(path.read_bytes(), path, 1)
+    csv.field_size_limit(LARGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, None)
@@ -95,32 +132,6 @@ def _csv(path: Path) -> Iterator[Columns]:
         raise UserError(f"{path}:{reader.line_num}: not valid CSV ({error}).") from error
 
 
-def _parquet(path: Path) -> Iterator[Columns]:
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise UserError(f"{path}: not a readable Parquet file ({_first_line(error)}).") from error
-
-
-def _arrow(path: Path) -> Iterator[Columns]:
-    with pa.memory_map(str(path)) as source:
-        try:
-            yield from _arrow_table(source).to_pylist()
-        except pa.ArrowException as error:
-            raise UserError(f"{path}: not a readable Arrow file ({_first_line(error)}).") from error
-
-
-def _arrow_table(source: pa.MemoryMappedFile) -> pa.Table:
-    """Arrow has a file format and a stream format (the `datasets` library writes streams); both end in .arrow."""
-    try:
-        return pa.ipc.open_file(source).read_all()
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return pa.ipc.open_stream(source).read_all()
-
-
 def _utf8(data: bytes, path: Path, first_line: int) -> str:
     try:
         return data.decode("utf-8-sig")
@@ -136,6 +147,15 @@ def _parse_json(text: str, path: Path, number: int) -> Any:
         raise UserError(
             f"{path}:{number}: not valid JSON ({error.msg}, column {error.colno}). Each line must hold one JSON object."
         ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}:{number}: {_beyond(error)}") from error
+
+
+def _beyond(error: Exception) -> str:
+    """What is wrong with JSON that is valid and cannot be held."""
+    if isinstance(error, RecursionError):
+        return f"is nested more than {DEEPEST} levels deep."
+    return "holds an integer of thousands of digits. Write it as text."
 
 
 def _as_columns(value: Any, where: str) -> Columns:
@@ -149,15 +169,11 @@ def _json_kind(value: Any) -> str:
     return kinds.get(type(value), "number")
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")
-
-
 READERS: dict[str, Callable[[Path], Iterable[Columns]]] = {
     ".jsonl": _json_lines,
     ".json": _json,
     ".csv": _csv,
-    ".parquet": _parquet,
-    ".arrow": _arrow,
+    ".parquet": read_parquet,
+    ".arrow": read_arrow,
 }
 KNOWN = ", ".join(READERS)

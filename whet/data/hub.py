@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from whet.data.arrow import DAMAGE
 from whet.data.formats import Columns
 from whet.errors import UserError
 
@@ -35,7 +36,10 @@ def read_hub(spec: str, key: str) -> list[Columns]:
         dataset = datasets.load_dataset(name, configuration, split=wanted)
     except (OSError, ValueError) as error:
         raise UserError(f"{key}: the dataset {name} could not be loaded from the hub ({error}).") from error
-    return _plain_rows(dataset)
+    try:
+        return _plain_rows(dataset)
+    except DAMAGE as error:
+        raise UserError(f"{key}: the dataset {name} is damaged ({error}). Remove it from the cache.") from error
 
 
 def _choose(configurations: list[str], name: str, key: str) -> str:
@@ -51,4 +55,8 @@ def _choose(configurations: list[str], name: str, key: str) -> str:
 
 
 def _plain_rows(dataset: Any) -> list[Columns]:
-    return [row for table in dataset.with_format("arrow").iter(batch_size=1000) for row in table.to_pylist()]
+    rows = []
+    for table in dataset.with_format("arrow").iter(batch_size=1000):
+        table.validate(full=True)  # files in a cache can be damaged as any others
+        rows += table.to_pylist()
+    return rows

@@ -10,8 +10,10 @@ import base64
 import binascii
 import io
 import math
+import os
 import re
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +21,13 @@ from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 
+from whet.config.texts import printable
+
 Size = tuple[int, int]  # width, height
 
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA")
 MOST_PIXELS = 100_000_000  # 300 MB once decoded; a file of a few KB can claim many times that
+MOST_MOVING_PIXELS = 2_000_000_000  # of the frames of one video
 ORIENTATION = 0x0112  # the EXIF tag
 TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -55,10 +60,8 @@ class Opened:
 def open_image(source: Any, folder: Path | None) -> Opened:
     """Open a path (relative ones from `folder`), bytes, {"bytes"}, {"path"}, base64, a data: URL or a PIL image."""
     image = open_lazily(locate(source, folder))
-    if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its own thumbnail
-        raise MediaError(
-            f"has {getattr(image, 'n_frames', 'several')} frames; keep one of them, or put it into the videos column"
-        )
+    if image.format != "MPO" and count_frames(image) > 1:  # a photo with its own thumbnail
+        raise MediaError(f"has {count_frames(image)} frames; keep one of them, or put it into the videos column")
     return _checked(image)
 
 
@@ -124,14 +127,20 @@ def _of_text(text: str, folder: Path | None) -> Path | bytes:
             raise MediaError("is a data: URL without ;base64, before its data")
         return _base64(body)
     if text.startswith("file://"):
-        return _existing(unquote(urlsplit(text).path), folder)
+        try:
+            return _existing(unquote(urlsplit(text).path), folder)
+        except ValueError as error:  # an address in brackets that is none
+            raise MediaError(f"is no file:// address: {_short(text)} ({reason_of(error)})") from error
     if re.match(r"[a-z][a-z0-9+.-]*://", text):
         raise MediaError(f"is the address {_short(text)}; download it and name the file")
     compact = "".join(text.split())
     if BASE64.fullmatch(compact):
-        data = _base64(compact)
-        if len(compact) > LONGEST_NAME or data.startswith(SIGNATURES):
-            return data
+        if len(compact) > LONGEST_NAME:
+            return _base64(compact)
+        with suppress(MediaError):  # the name of a file or folder, then
+            data = _base64(compact)
+            if data.startswith(SIGNATURES):
+                return data
     return _existing(text, folder)
 
 
@@ -158,7 +167,7 @@ def _existing(name: str, folder: Path | None) -> Path:
 
 
 def _path(name: str, folder: Path | None) -> Path:
-    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    path = Path(os.path.expanduser(name))
     return folder / path if folder is not None else path
 
 
@@ -167,7 +176,7 @@ def open_lazily(data: Path | bytes | Image.Image) -> Image.Image:
     if isinstance(data, Image.Image):
         return data
     if isinstance(data, Path) and not data.is_file():
-        raise MediaError(f"is a folder: {data}")
+        raise MediaError(f"is a folder: {data}" if data.is_dir() else f"is no ordinary file: {data}")
     Image.init()
     known = [name for name in FORMATS if name in Image.OPEN]
     try:
@@ -181,12 +190,30 @@ def open_lazily(data: Path | bytes | Image.Image) -> Image.Image:
         raise MediaError(f"is no picture that can be read{where} ({reason_of(error)})") from error
 
 
-def _checked(image: Image.Image) -> Opened:
-    width, height = image.size
+def count_frames(image: Image.Image) -> int:
+    """How many frames a picture has; some formats are read to their end for that."""
+    try:
+        return getattr(image, "n_frames", 1)
+    except Exception as error:  # as in `decode`
+        raise MediaError(f"cannot be decoded ({reason_of(error)})") from error
+
+
+def check_size(size: Size, frames: int = 1) -> None:
+    """Refuse a picture, or the frames of a moving one together, that would fill the memory once decoded."""
+    width, height = size
     if width < 1 or height < 1:
         raise MediaError(f"has {width}×{height} pixels")
     if width * height > MOST_PIXELS:
         raise MediaError(f"claims {width}×{height} pixels, more than {MOST_PIXELS:,}; shrink it")
+    if width * height * frames > MOST_MOVING_PIXELS:
+        raise MediaError(
+            f"claims {frames} frames of {width}×{height} pixels, together more than {MOST_MOVING_PIXELS:,}; shrink it"
+        )
+
+
+def _checked(image: Image.Image) -> Opened:
+    check_size(image.size)
+    width, height = image.size
     orientation = _orientation(image)
     return Opened(image, orientation, (height, width) if orientation in (5, 6, 7, 8) else (width, height))
 
@@ -232,4 +259,5 @@ def reason_of(error: Exception) -> str:
 
 
 def _short(text: str) -> str:
+    text = printable(text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-40:]}"

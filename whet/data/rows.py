@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,4 +117,4 @@ class RowReader:
 
 def file_of(name: str, resolve: Resolve) -> Path:
     """The file or folder that a config value names."""
-    return Path(resolve(str(Path(name).expanduser())))
+    return Path(resolve(os.path.expanduser(name)))

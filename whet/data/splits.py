@@ -31,6 +31,15 @@ def split_files(path: Path, split: str | None, key: str) -> list[Path]:
     """The data files that `path@split` means, sorted by name; `path` is a file or a folder."""
     if path.is_file():
         return _of_file(path, split, key)
+    if not path.is_dir():
+        raise UserError(f"{key}: {path} is neither a file nor a folder. Write the data to a file.")
+    try:
+        return _in_folder(path, split, key)
+    except OSError as error:
+        raise UserError(f"{key}: the folder {path} cannot be read ({error.strerror}).") from error
+
+
+def _in_folder(path: Path, split: str | None, key: str) -> list[Path]:
     if split and (path / split).is_dir():
         return split_files(path / split, None, key)
     files = _data_files(path)

@@ -15,7 +15,18 @@ from typing import Any
 
 from PIL import Image
 
-from whet.data.images import MediaError, Size, decode, in_rgb, locate, open_image, open_lazily, reason_of
+from whet.data.images import (
+    MediaError,
+    Size,
+    check_size,
+    count_frames,
+    decode,
+    in_rgb,
+    locate,
+    open_image,
+    open_lazily,
+    reason_of,
+)
 
 MOST_FRAMES = 768  # Qwen-VL's limit
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".avif"}
@@ -45,6 +56,8 @@ def open_video(source: Any, folder: Path | None, fps: float) -> Video:
     if isinstance(data, Path) and data.is_dir():
         files = sorted(file for file in data.iterdir() if file.suffix.lower() in PICTURES)
         return _of_frames(files, None, fps, rate)
+    if isinstance(data, Path) and not data.is_file():  # reading a pipe or a device may never end
+        raise MediaError(f"is no ordinary file: {data}")
     if isinstance(data, Image.Image) or (isinstance(data, Path) and data.suffix.lower() in MOVING):
         return _of_animation(data, fps)
     if isinstance(data, bytes):
@@ -69,11 +82,18 @@ def _of_frames(sources: Sequence[Any], folder: Path | None, fps: float, source_f
     if not sources:
         raise MediaError("has no frames")
     chosen, rate = evenly(len(sources), source_fps or fps, fps)
+    size = _frame(sources[0], folder, 0).size
+    check_size(size, len(chosen))
 
     def read() -> list[Image.Image]:
-        return [decode(_frame(sources[index], folder, index)) for index in chosen]
+        frames = [_frame(sources[index], folder, index) for index in chosen]
+        sizes = sorted({frame.size for frame in frames} | {size})
+        if len(sizes) > 1:  # before they are decoded, as the sum of pixels counts with the first one's
+            shown = " and ".join(f"{width}×{height}" for width, height in sizes[:2])
+            raise MediaError(f"has frames of different sizes ({shown})")
+        return [decode(frame) for frame in frames]
 
-    return Video(len(chosen), _frame(sources[0], folder, 0).size, rate, read)
+    return Video(len(chosen), size, rate, read)
 
 
 def _frame(source: Any, folder: Path | None, index: int) -> Any:
@@ -85,9 +105,10 @@ def _frame(source: Any, folder: Path | None, index: int) -> Any:
 
 def _of_animation(data: Path | bytes | Image.Image, fps: float) -> Video:
     image = open_lazily(data)
-    total = getattr(image, "n_frames", 1)
+    total = count_frames(image)
     if total < 2:
         raise MediaError("is one still picture; the frames of a video are a list in the list of videos")
+    check_size(image.size, total)  # all of them are decoded, to know how long each is shown
     milliseconds = sum(shown.info.get("duration") or 100 for shown in _run_through(image))  # as browsers take none
     chosen, rate = evenly(total, total / milliseconds * 1000, fps)
 
@@ -100,7 +121,7 @@ def _of_animation(data: Path | bytes | Image.Image, fps: float) -> Video:
 
 def _run_through(image: Image.Image) -> Iterator[Image.Image]:
     """The image at every frame; some formats tell a frame's duration only once it is decoded."""
-    for index in range(getattr(image, "n_frames", 1)):
+    for index in range(count_frames(image)):
         try:
             image.seek(index)
             image.load()
@@ -136,6 +157,7 @@ def _of_file(data: Path | bytes, fps: float) -> Video:
     if rate <= 0 or total < 1:
         raise MediaError(f"does not say how long it is ({name}); write its frames to a folder")
     chosen, taken_fps = evenly(total, rate, fps)
+    check_size(size, len(chosen))
 
     def read() -> list[Image.Image]:
         wanted, frames = set(chosen), []
