@@ -18,6 +18,7 @@ from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_i
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
 from whet.learn.residence import Residence, optimizer_tensors, resident
+from whet.model import torch_file
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -131,7 +132,7 @@ class Updates:
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, with as many ranks or another number."""
         ranks = ranks_of(self._model)
-        state = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True) if ranks.is_first else None
+        state = torch_file.load(folder / "optimizer.pt") if ranks.is_first else None
         load_optimizer_state(self.optimizer, state, ranks)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from whet.model import lora
+from whet.model import lora, torch_file
 from whet.run import parts
 from whet.run.groups import Group, load_groups, save_groups
 
@@ -86,7 +86,7 @@ class TrainerState:
         if rooms.loader is not None and (checkpoint.path / "carried.json").exists():
             self.carried = load_groups(checkpoint.path / "carried.json", rooms.loader)
         self._restore_optimizers(rooms, checkpoint.path)
-        rng = torch.load(checkpoint.path / "rng.pt", weights_only=True)
+        rng = torch_file.load(checkpoint.path / "rng.pt")
         torch.set_rng_state(rng["torch"])
         version, internal, gauss = rng["python"]
         random.setstate((version, tuple(internal), gauss))

@@ -56,14 +56,23 @@ def _allowed_folder(service: Service, given: str) -> Path:
         folder = model_folder(path)
     except (OSError, RuntimeError, ValueError):  # names that no system allows, homes of nobody
         raise missing from None
-    root = service.config.serve.weights_folder
-    if root is not None and not path.is_relative_to(resolve_path(service.config, root).resolve()):
+    given_root = service.config.serve.weights_folder
+    root = None if given_root is None else resolve_path(service.config, given_root).resolve()
+    if root is not None and not (path.is_relative_to(root) and (folder is None or _stays(folder, root))):
         raise ApiError(403, "path: is outside of serve.weights_folder", "folder_not_allowed", "path")
     if (path / "actor" / "lora_adapter").is_dir():
         raise ApiError(400, "path: is a checkpoint of adapters; write a plain model first: whet merge", param="path")
     if folder is None:
         raise missing
     return folder
+
+
+def _stays(folder: Path, root: Path) -> bool:
+    """True if neither a model folder nor anything in it leads out of `root` by a link."""
+    try:
+        return all(path.resolve().is_relative_to(root) for path in (folder, *folder.rglob("*")))
+    except (OSError, RuntimeError):  # a circle of links, a folder that may not be read
+        return False
 
 
 def _read(service: Service, folder: Path) -> PreTrainedModel:
