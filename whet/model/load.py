@@ -28,7 +28,7 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.support import ACTOR, check_config, check_layers
-from whet.model.trust import check_model, check_pickled_weights, check_tokenizer
+from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
 from whet.model.vision import RowMedia, as_batch, language_class, vision_of
 
 # What reading a missing, damaged or foreign file can raise.
@@ -55,7 +55,8 @@ def _describe(error: Exception) -> str:
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
     key = "worker.actor.model.tokenizer_path"
-    ignored = check_tokenizer(path)
+    with about(key):
+        ignored = check_tokenizer(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **ignored)
     except Exception as error:  # the Rust side of tokenizers raises nothing more specific
@@ -69,7 +70,8 @@ def load_model_config(
     path: str, trust_remote_code: bool = False, override: dict[str, Any] | None = None, section: str = ACTOR
 ) -> PretrainedConfig:
     """The model's own config, read before any weight; `override` changes some of its values."""
-    check_model(path, f"{section}.model_path")
+    with about(f"{section}.model_path"):
+        check_model(path)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except _UNREADABLE as error:
@@ -159,7 +161,8 @@ def _load(
     section: str,
 ) -> PreTrainedModel:
     config = load_model_config(path, trust_remote_code, override, section)
-    check_pickled_weights(path)
+    with about(f"{section}.model_path"):
+        check_pickled_weights(path)
     try:
         loaded: Any = (kind or language_class(config)).from_pretrained(
             path,

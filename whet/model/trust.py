@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -98,7 +99,16 @@ def check_name(name: object, source: Path, folder: Path) -> Path:
     return folder / name
 
 
-def check_model(path: str, key: str) -> None:
+@contextmanager
+def about(key: str) -> Iterator[None]:
+    """Errors inside name the key of the config that led to the folder."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{key}: {error}") from None
+
+
+def check_model(path: str) -> None:
     """A `UserError` where the config or the weights in a folder (or on the hub) lead elsewhere."""
     folder = Path(path)
     if folder.is_dir():
@@ -106,7 +116,7 @@ def check_model(path: str, key: str) -> None:
             check_link(entry, folder)
     if _find(path, ADAPTER_CONFIG) is not None:
         raise UserError(
-            f"{key}: {path} holds adapters ({ADAPTER_CONFIG}), and no file may choose the model under them. Merge them "
+            f"{path} holds adapters ({ADAPTER_CONFIG}), and no file may choose the model under them. Merge them "
             "first (whet merge), and name the merged folder"
         )
     config = _find(path, "config.json")
