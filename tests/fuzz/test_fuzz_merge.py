@@ -269,7 +269,9 @@ def test_checkpoints(model: Path, tmp_path: Path, capsys: Any, kind: str) -> Non
         base = [] if kind == "whole" else [model]
         dtype = ["--dtype", "float32"] if kind == "whole" and chance.random() < 0.5 else []
         if merge(f"{kind} {seed}", capsys, step, out, *base, *dtype):
-            assert weights(out).keys() == weights(model).keys()
+            source = weights(step / "actor" / "huggingface") if kind == "whole" else weights(model)
+            assert weights(out).keys() == source.keys()
+            assert kind != "whole" or same({n: t.to(source[n].dtype) for n, t in weights(out).items()}, source)
         else:
             assert not out.exists()
         shutil.rmtree(step)

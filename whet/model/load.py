@@ -264,11 +264,10 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
         if not isinstance(error, OSError) or (Path(path) / "generation_config.json").is_file():
             raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json could not be read: {error}") from None
         eos = None  # a folder without one
-    if eos is not None:
-        ids.update(eos if isinstance(eos, list) else [eos])
-    if any(type(each) is not int for each in ids):
+    found = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if any(type(each) is not int for each in found):
         raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json: eos_token_id={eos!r} is no token id")
-    return frozenset(ids)
+    return frozenset(ids.union(found))
 
 
 def count_parameters(path: str, section: str = ACTOR) -> int | None:

@@ -40,6 +40,8 @@ _FILE_KEY = re.compile(r"\w*(_file|_files|_path|_dir|filename|folder)")
 def read_json(file: Path, most: int = _MAX_JSON) -> dict[str, Any]:
     """Return the mapping that a JSON file holds; a `UserError` for anything else."""
     try:
+        if file.exists() and not file.is_file():
+            raise ValueError("it is no file")
         if file.stat().st_size > most:
             raise ValueError(f"it has more than {most} bytes")
         found = json.loads(file.read_bytes())
@@ -60,9 +62,9 @@ def is_inside(path: Path, folder: Path) -> bool:
         return False
     if real.is_relative_to(root):
         return True
-    snapshots = next((parent for parent in (root, *root.parents) if parent.parent.name == "snapshots"), None)
-    if snapshots is not None and real.is_relative_to(snapshots.parents[1] / "blobs"):
-        return True
+    for parent in root.parents:  # models--OWNER--NAME/snapshots/REVISION links to models--OWNER--NAME/blobs
+        if parent.name == "snapshots" and parent.parent.name.startswith("models--"):
+            return real.is_relative_to(parent.parent / "blobs")
     from huggingface_hub.constants import HF_HUB_CACHE
 
     cache = Path(HF_HUB_CACHE).resolve()
@@ -70,12 +72,14 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def check_link(path: Path, folder: Path) -> None:
-    """A `UserError` where a file or folder is a link that leads out of `folder`."""
+    """A `UserError` where a file or folder is a link that leads out of `folder`, or a pipe or device."""
     if path.is_symlink() and not is_inside(path, folder):
         raise UserError(
             f"{path} is a link to {_shown(os.readlink(path))}, outside of {folder}, and is not followed; put a copy of "
             "the file there"
         )
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
+        raise UserError(f"{path} is neither a file nor a folder")
 
 
 def check_links(folder: Path) -> None:

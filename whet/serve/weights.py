@@ -68,9 +68,9 @@ def _allowed_folder(service: Service, given: str) -> Path:
 
 
 def _stays(folder: Path, root: Path) -> bool:
-    """True if neither a model folder nor anything in it leads out of `root` by a link."""
+    """True if neither a model folder nor any file in it is a link that leads out of `root`."""
     try:
-        return all(path.resolve().is_relative_to(root) for path in (folder, *folder.rglob("*")))
+        return all(path.resolve().is_relative_to(root) for path in (folder, *folder.iterdir()))
     except (OSError, RuntimeError):  # a circle of links, a folder that may not be read
         return False
 
