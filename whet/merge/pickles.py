@@ -137,8 +137,8 @@ def read_rank(file: Path, trust_pickles: bool = False) -> dict[str, Held]:
         raise UserError(f"{error}{hint}") from None
     if not isinstance(found, dict):
         raise UserError(f"{file} holds a {type(found).__name__} and no state of a model")
-    if any(not isinstance(name, str) for name in found):
-        raise UserError(f"{file} holds weights whose names are no text")
+    if any(not isinstance(name, str) or not name.isprintable() for name in found):
+        raise UserError(f"{file} holds weights whose names are no text that can be printed")
     return {name: _held(file, name, value) for name, value in found.items() if isinstance(value, Tensor)}
 
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.model.load import load_model_config, load_tokenizer
 from whet.model.lora import WEIGHTS
-from whet.model.trust import ADAPTER_CONFIG, check_link, check_pickled_weights, read_json
+from whet.model.trust import ADAPTER_CONFIG, check_link, check_pickled_weights, read_json, shown
 from whet.model.vision import language_class
 
 _MATRIX = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -48,12 +48,12 @@ def read_scale(file: Path) -> tuple[int, float, bool]:
     alpha: Any = config.get("lora_alpha")
     good = type(rank) is int and rank > 0 and type(alpha) in (int, float) and 0 < alpha < 1e6
     if not good:
-        raise UserError(f"{file} should say r and lora_alpha of the run: r={rank!r}, lora_alpha={alpha!r}")
+        raise UserError(f"{file} should say r and lora_alpha of the run: r={shown(rank)}, lora_alpha={shown(alpha)}")
     if str(config.get("peft_type") or "LORA") != "LORA" or config.get("bias", "none") != "none":
         raise UserError(f"{file}: only LoRA without biases can be merged; PEFT's own merge_and_unload can do more")
     for key in OTHER_KINDS:
         if config.get(key):
-            raise UserError(f"{file}: {key}={config[key]} cannot be merged; PEFT's own merge_and_unload can")
+            raise UserError(f"{file}: {key}={shown(config[key])} cannot be merged; PEFT's own merge_and_unload can")
     return rank, float(alpha), bool(config.get("use_rslora"))
 
 

@@ -75,7 +75,7 @@ def check_link(path: Path, folder: Path) -> None:
     """A `UserError` where a file or folder is a link that leads out of `folder`, or a pipe or device."""
     if path.is_symlink() and not is_inside(path, folder):
         raise UserError(
-            f"{path} is a link to {_shown(os.readlink(path))}, outside of {folder}, and is not followed; put a copy of "
+            f"{path} is a link to {shown(os.readlink(path))}, outside of {folder}, and is not followed; put a copy of "
             "the file there"
         )
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
@@ -96,10 +96,10 @@ def check_links(folder: Path) -> None:
 def check_name(name: object, source: Path, folder: Path) -> Path:
     """Return the file that a name read from `source` means; a `UserError` where that is outside of `folder`."""
     if not isinstance(name, str) or not name or "\0" in name:
-        raise UserError(f"{source} names {_shown(name)}, which is no name of a file")
+        raise UserError(f"{source} names {shown(name)}, which is no name of a file")
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not is_inside(folder / name, folder):
-        raise UserError(f"{source} names {_shown(name)}, outside of {folder}, which is not followed")
+        raise UserError(f"{source} names {shown(name)}, outside of {folder}, which is not followed")
     return folder / name
 
 
@@ -146,16 +146,16 @@ def check_config(file: Path, config: dict[str, Any], tensors: int = _MOST_MODULE
     most = min(max(tensors, _FEW_LAYERS), _MOST_MODULES)
     for key, value, _ in _items(config):
         if _IMPLEMENTATION.fullmatch(key) and any("/" in text for text in _texts(value)):
-            raise UserError(f"{file}: {key}={_shown(value)} names code of the hub, which is not run")
+            raise UserError(f"{file}: {key}={shown(value)} names code of the hub, which is not run")
         if key == "transformers_weights" and value is not None:
             check_name(value, file, file.parent)
         if key == "use_pretrained_backbone" and value:
-            raise UserError(f"{file}: {key}={_shown(value)} would load another model, which no file may choose")
+            raise UserError(f"{file}: {key}={shown(value)} would load another model, which no file may choose")
         limit = most if _LAYERS.fullmatch(key) else _MOST_MODULES if _EXPERTS.fullmatch(key) else None
         if limit is not None and isinstance(value, (int, float)) and not value <= limit:
-            raise UserError(f"{file}: {key}={_shown(value)} is more than this model has weights for, or than any has")
+            raise UserError(f"{file}: {key}={shown(value)} is more than this model has weights for, or than any has")
         if isinstance(value, list) and len(value) > _MOST_LISTED:
-            raise UserError(f"{file}: {_shown(key)} lists {len(value)} values, which is more than any model has")
+            raise UserError(f"{file}: {shown(key)} lists {len(value)} values, which is more than any model has")
 
 
 def check_tokenizer(path: str) -> dict[str, None]:
@@ -174,14 +174,14 @@ def check_tokenizer(path: str) -> dict[str, None]:
         for name in _texts(found.get("fast_tokenizer_files")):
             check_name(name, config, config.parent)
         if found.get("init_inputs"):
-            raise UserError(f"{config}: init_inputs={_shown(found['init_inputs'])} names files, which are not read")
+            raise UserError(f"{config}: init_inputs={shown(found['init_inputs'])} names files, which are not read")
         ignored = {key: None for key, value in found.items() if _FILE_KEY.fullmatch(key) and isinstance(value, str)}
         ignored.pop("name_or_path", None)
     special = _find(path, "special_tokens_map.json")
     if special is not None:
         for key in read_json(special):
             if _FILE_KEY.fullmatch(key) or key in ("tokenizer_object", "init_inputs"):
-                raise UserError(f"{special}: {_shown(key)} is no special token; delete that entry")
+                raise UserError(f"{special}: {shown(key)} is no special token; delete that entry")
     return ignored
 
 
@@ -268,7 +268,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value of a stranger's file in a message: short, and without characters that a terminal would obey."""
     text = ascii(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
