@@ -75,8 +75,8 @@ POST /v1/weights replaces the weights while it serves; /metrics and /openapi.jso
 requests finish. Every key: whet config. Guide: docs/serve.md
 """,
     "merge": """\
-whet merge CHECKPOINT DIR [BASE]    the model of a global_step_N of whet as a Hugging Face folder, adapters merged into
-                                    BASE (by default the model they were trained on)
+whet merge CHECKPOINT DIR [BASE]    the model of a global_step_N of whet as a Hugging Face folder; adapters are merged
+                                    into BASE, the folder or hub id of the model they were trained on
 whet merge --local_dir DIR          the same of model_world_size_W_rank_R.pt of verl, EasyR1 or Skywork-OR1
 
   --target_dir OUT         where to; by default DIR/huggingface, beside the config that is there
@@ -85,7 +85,7 @@ whet merge --local_dir DIR          the same of model_world_size_W_rank_R.pt of 
   --dtype bfloat16         cast weights; by default they keep their bits
   --keep-lora              write the adapters of a LoRA run alone, in PEFT's format
   --trust-pickles          read files that hold more than tensors, and run what they pickle
-  --trust-remote-code      run the model code that lies beside config.json
+  --trust-remote-code      run the Python code that comes with the model; no file can say so
 
 Guide: docs/merge.md
 """,

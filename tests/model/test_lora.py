@@ -184,7 +184,7 @@ def test_merged_folder_loads_in_transformers(tmp_path: Path, dtype: torch.dtype)
             torch.nn.init.normal_(p, std=0.1)
     save_adapters(model, tmp_path / "adapters")
     tiny_tokenizer().save_pretrained(tmp_path / "adapters")
-    export_merged(tmp_path / "adapters", tmp_path / "merged")
+    export_merged(tmp_path / "adapters", tmp_path / "merged", str(tmp_path / "base"))
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
     assert loaded.dtype == dtype
     assert loaded.state_dict().keys() == tiny_llama("sdpa").state_dict().keys()
@@ -194,7 +194,7 @@ def test_merged_folder_loads_in_transformers(tmp_path: Path, dtype: torch.dtype)
     assert difference < (1e-4 if dtype == torch.float32 else 0.1)
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").decode([7]) == "7"
     with pytest.raises(UserError, match="not an empty folder"):
-        export_merged(tmp_path / "adapters", tmp_path / "merged")
+        export_merged(tmp_path / "adapters", tmp_path / "merged", str(tmp_path / "base"))
 
 
 @pytest.mark.parametrize(

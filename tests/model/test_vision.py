@@ -133,7 +133,7 @@ def test_adapters_leave_out_the_tower_where_they_are_told(tmp_path: Path) -> Non
     save_adapters(model, tmp_path / "adapters")
     sample = mixed_samples(model.config, n=1)[2]
     tokenizer_of(tmp_path / "adapters")
-    export_merged(tmp_path / "adapters", tmp_path / "merged")
+    export_merged(tmp_path / "adapters", tmp_path / "merged", str(tmp_path / "base"))
     merged = AutoModelForImageTextToText.from_pretrained(tmp_path / "merged", attn_implementation="sdpa").eval()
     log_p = torch.log_softmax(theirs(merged, sample.prompt, sample.ids), dim=-1)
     expected = log_p[torch.arange(len(sample.ids)), torch.tensor(sample.ids)]

@@ -100,6 +100,30 @@ def test_a_checkpoint_is_taken_and_folders_can_be_confined(folder, other_folder,
         assert taken.json()["path"] == str(checkpoint / "actor" / "huggingface")
 
 
+def test_links_and_indices_do_not_lead_out_of_the_folder(folder, other_folder, tmp_path):
+    """Neither with serve.weights_folder nor without it."""
+    inside = tmp_path / "inside"
+    (inside / "run" / "actor").mkdir(parents=True)
+    (inside / "run" / "actor" / "huggingface").symlink_to(other_folder)
+    shutil.copytree(other_folder, inside / "linked")
+    (inside / "linked" / "model.safetensors").unlink()
+    (inside / "linked" / "model.safetensors").symlink_to(other_folder / "model.safetensors")
+    for name, target in (("parent", f"../../{other_folder.name}/model.safetensors"), ("absolute", str(other_folder))):
+        shutil.copytree(other_folder, inside / name)
+        (inside / name / "model.safetensors").unlink()
+        index = {"metadata": {}, "weight_map": {"lm_head.weight": target}}
+        (inside / name / "model.safetensors.index.json").write_text(json.dumps(index))
+    for confined in (True, False):
+        keys = [f"serve.weights_folder={inside}"] if confined else []
+        with running(folder, *keys) as server:
+            for name in ("run", "linked", "parent", "absolute"):
+                answer = server.post("/v1/weights", {"path": str(inside / name)})
+                expected = (
+                    200 if name == "run" and not confined else 403 if name in ("run", "linked") and confined else 400
+                )
+                assert answer.status_code == expected, (name, answer.text)
+
+
 @pytest.mark.parametrize(
     "body", [{}, {"path": ""}, {"path": "x", "version": -1}, {"path": 3}, {"path": "x", "more": 1}]
 )

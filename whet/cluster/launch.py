@@ -99,7 +99,8 @@ def say(text: str) -> None:
     if is_silent():
         Patience().wait()
     else:
-        print(text, file=sys.stderr, flush=True)
+        # A message may quote a file, and half a surrogate pair of it cannot be printed.
+        print(text.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 def is_silent() -> bool:

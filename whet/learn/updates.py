@@ -19,7 +19,7 @@ from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_i
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
 from whet.learn.residence import Residence, optimizer_tensors, resident
-from whet.learn.torch_file import load_tensors
+from whet.model import torch_file
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -137,7 +137,7 @@ class Updates:
         ranks = ranks_of(self._model)
         state = None
         if ranks.is_first:
-            state = load_tensors(folder / "optimizer.pt")
+            state = torch_file.load(folder / "optimizer.pt")
             check_optimizer_state(self.optimizer, state, folder / "optimizer.pt")
         load_optimizer_state(self.optimizer, state, ranks)
 

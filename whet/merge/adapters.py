@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +15,13 @@ from torch import Tensor
 from whet.errors import UserError
 from whet.merge.layout import Weights
 from whet.merge.safetensors_file import Entry
+from whet.model.export import read_scale
+from whet.model.trust import ADAPTER_CONFIG as CONFIG
+from whet.model.trust import check_link
 
 FOLDER = "lora_adapter"  # beside the files of the ranks
-CONFIG = "adapter_config.json"
 _WRAPPED = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.lora_([AB])\.\w+\.weight")
-# Kinds of adapters whose sum is not W + scale · B A.
-_OTHER_KINDS = ("use_dora", "alora_invocation_tokens", "layer_replication", "rank_pattern", "alpha_pattern")
 
 
 def has_adapters(names: list[str]) -> bool:
@@ -31,22 +29,19 @@ def has_adapters(names: list[str]) -> bool:
     return any(".lora_" in name for name in names)
 
 
-def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """PEFT's config of the adapters, which says how much they count for."""
+def read_adapter_config(folder: Path) -> Path:
+    """Return the file of PEFT's config of the adapters; a `UserError` unless it says how much they count for."""
     file = folder / FOLDER / CONFIG
+    for path in (folder / FOLDER, file):
+        check_link(path, folder)
     try:
-        config = json.loads(file.read_text())
-        if config["r"] < 1 or config["lora_alpha"] <= 0:
-            raise ValueError(f"r={config['r']}, lora_alpha={config['lora_alpha']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        read_scale(file)
+    except UserError as error:
         raise UserError(
             f"{folder} is of a LoRA run, and {file} should say its lora_alpha: {error}. Write that file, with r and "
             "lora_alpha of the run's config"
         ) from None
-    for key in _OTHER_KINDS:
-        if config.get(key):
-            raise UserError(f"{file}: {key}={config[key]} cannot be merged; PEFT's own merge_and_unload can")
-    return config
+    return file
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class Merged:
     adapters: dict[str, tuple[str, str]]  # the checkpoint's names of A and B, by the plain name of what they adapt
 
     @classmethod
-    def of(cls, weights: Weights, config: dict[str, Any]) -> Merged:
+    def of(cls, weights: Weights, file: Path) -> Merged:
         """Both parts of a checkpoint, sorted out by their names."""
         matrices = {name: match for name in weights.names if (match := _MATRIX.fullmatch(name))}
         plain = {_plain(name): name for name in weights.names if name not in matrices}
@@ -72,8 +67,13 @@ class Merged:
         for name, pair in pairs.items():
             if pair.keys() != {"A", "B"} or name not in plain:
                 raise UserError(f"{name} has only a part of its adapter in the checkpoint")
-        rank = math.sqrt(config["r"]) if config.get("use_rslora") else config["r"]
-        return cls(weights, config["lora_alpha"] / rank, plain, {n: (p["A"], p["B"]) for n, p in pairs.items()})
+        rank, alpha, rooted = read_scale(file)
+        for name, pair in pairs.items():
+            a_RI, b_OR = (weights.shape(pair[kind], ()) for kind in "AB")
+            if len(a_RI) != 2 or len(b_OR) != 2 or a_RI[0] != rank or b_OR[1] != rank:
+                raise UserError(f"{file}: r={rank}, but the adapter of {name} has the shapes {a_RI} and {b_OR}")
+        scale = alpha / (math.sqrt(rank) if rooted else rank)
+        return cls(weights, scale, plain, {n: (p["A"], p["B"]) for n, p in pairs.items()})
 
     @property
     def names(self) -> list[str]:
@@ -95,6 +95,8 @@ class Merged:
             return weight
         a_RI, b_OR = (self.weights.tensor(each, ()) for each in self.adapters[name])
         added = (b_OR.float() @ a_RI.float()) * self.scale
+        if added.shape != weight.shape:
+            raise UserError(f"the adapter of {name} makes {tuple(added.shape)}, and its layer is {tuple(weight.shape)}")
         return weight + added.to(b_OR.dtype).to(weight.dtype)
 
     def adapter_entries(self) -> list[Entry]:

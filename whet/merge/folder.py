@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from whet.errors import UserError
 from whet.merge.safetensors_file import Entry
+from whet.model.trust import ADAPTER_CONFIG, check_link, check_links, check_tokenizer, read_json
 
 GENERATION = "generation_config.json"
 _WEIGHTS = (
@@ -38,23 +39,30 @@ def is_weights(path: Path) -> bool:
 
 def describing_files(folder: Path) -> dict[str, Path]:
     """The files of a folder that describe a model: config, tokenizer, processor, code."""
-    return {
+    found = {
         path.name: path
         for path in sorted(folder.iterdir())
         if path.is_file() and path.name.endswith(_FILES) and not is_weights(path)
     }
+    for path in found.values():
+        check_link(path, folder)
+    return found
 
 
 def gather(local_dir: Path, hf_model_path: str | None) -> dict[str, Path]:
     """What describes the model: beside the shards, else in the model that the run began with."""
     beside = local_dir / "huggingface"
+    check_link(beside, local_dir)
+    if beside.is_dir():
+        check_links(beside)  # of everything in it: the folder may be uploaded
     found = describing_files(beside) if beside.is_dir() else {}
     if "config.json" not in found and (local_dir / "config.json").is_file():  # early verl kept no folder for them
         found = describing_files(local_dir)
         found.pop("fsdp_config.json", None)
-    first = _first_model(found, hf_model_path)
+    first = None if hf_model_path is None else _first_model(hf_model_path)
     for name, path in (describing_files(first) if first is not None else {}).items():
         found.setdefault(name, path)
+    found.pop(ADAPTER_CONFIG, None)  # beside merged weights it would mean that there are adapters as well
     for what, names in (("config.json", ("config.json",)), ("tokenizer", _TOKENIZER)):
         if not any(name in found for name in names):
             raise UserError(
@@ -64,16 +72,8 @@ def gather(local_dir: Path, hf_model_path: str | None) -> dict[str, Path]:
     return found
 
 
-def _first_model(found: dict[str, Path], hf_model_path: str | None) -> Path | None:
-    """The folder of the model that the run began with, where it is known and there."""
-    if hf_model_path is None:
-        try:
-            named = (
-                json.loads(found["config.json"].read_text()).get("_name_or_path") if "config.json" in found else None
-            )
-        except (OSError, ValueError) as error:
-            raise UserError(f"{found['config.json']} could not be read: {error}") from None
-        return Path(named) if named and Path(named).is_dir() else None
+def _first_model(hf_model_path: str) -> Path:
+    """The folder of the model that the run began with, as the command line names it; no file can."""
     if Path(hf_model_path).expanduser().is_dir():
         return Path(hf_model_path).expanduser()
     from huggingface_hub import snapshot_download
@@ -85,20 +85,25 @@ def _first_model(found: dict[str, Path], hf_model_path: str | None) -> Path | No
         raise UserError(f"--hf_model_path={hf_model_path} is no folder, and not on the hub: {reason}") from None
 
 
-def write_descriptions(folder: Path, files: dict[str, Path], model: PreTrainedModel, dtype: torch.dtype) -> list[str]:
+def write_descriptions(
+    folder: Path, files: dict[str, Path], model: PreTrainedModel, dtype: torch.dtype, trust_remote_code: bool
+) -> list[str]:
     """Copy what describes the model, with the class and dtype that were written; what had to be made up."""
     for name, path in files.items():
         shutil.copyfile(path, folder / name)
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     config["architectures"] = [type(model).__name__]
     config.pop("torch_dtype", None)
     config["dtype"] = str(dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    ignored = check_tokenizer(str(folder))
     try:
-        AutoTokenizer.from_pretrained(folder)
+        AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **ignored)
     except Exception as error:  # the Rust side of tokenizers raises nothing more specific
         reason = str(error).partition("\n")[0]
-        raise UserError(f"the tokenizer in {files['config.json'].parent} could not be read: {reason}") from None
+        hint = "" if trust_remote_code else " (code that comes with it is run with --trust-remote-code)"
+        place = files["config.json"].parent
+        raise UserError(f"the tokenizer in {place} could not be read: {reason}{hint}") from None
     if GENERATION in files or not model.can_generate():
         return []
     model.generation_config.save_pretrained(folder)
@@ -119,7 +124,7 @@ def writing(target: Path) -> Iterator[Path]:
         yield side
         for path in side.iterdir():
             os.replace(path, target / path.name)
-    except OSError as error:
+    except (OSError, MemoryError, RuntimeError) as error:  # torch says by the last one that memory is short
         raise UserError(f"{target} could not be written: {error}") from error
     finally:
         shutil.rmtree(side, ignore_errors=True)

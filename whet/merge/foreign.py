@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -13,12 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from whet.merge.adapters import CONFIG, FOLDER, Merged, has_adapters, read_adapter_config
+from whet.merge.adapters import CONFIG, Merged, has_adapters, read_adapter_config
 from whet.merge.folder import check_room, check_target, gather, write_descriptions, writing
 from whet.merge.layout import Layout, Weights, empty_model
 from whet.merge.options import Options
 from whet.merge.safetensors_file import Entry, write_model, write_tensors
 from whet.merge.shards import Shards, rank_files
+from whet.model.export import base_of
 
 _DERIVED = "rotary_emb.inv_freq"  # older models saved it; it follows from the config
 
@@ -37,8 +37,8 @@ def merge_shards(options: Options, local_dir: Path, say: Callable[[str], None]) 
         config = read_adapter_config(local_dir)
         merged = Merged.of(shards, config)
         if options.keep_lora:
-            return _write_adapters(target, merged, local_dir, described, say)
-        say(f"adapters of rank {config['r']} are merged into {len(merged.adapters)} layers")
+            return _write_adapters(target, merged, config, described, say)
+        say(f"adapters are merged into {len(merged.adapters)} layers")
         weights = merged
     model = empty_model(described["config.json"].parent, weights.names, options.trust_remote_code)
     entries = list(Layout(model).entries(_Without(weights), files[0]))
@@ -48,7 +48,7 @@ def merge_shards(options: Options, local_dir: Path, say: Callable[[str], None]) 
     for entry in entries:
         dtype[entry.dtype] += entry.size
     with writing(target) as side:
-        for note in write_descriptions(side, described, model, dtype.most_common(1)[0][0]):
+        for note in write_descriptions(side, described, model, dtype.most_common(1)[0][0], options.trust_remote_code):
             say(note)
         write_model(side, entries)
     say(f"the merged model is in {target}")
@@ -74,15 +74,15 @@ def _made_in(make: Callable[[], Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def _write_adapters(
-    target: Path, merged: Merged, local_dir: Path, described: dict[str, Path], say: Callable[[str], None]
+    target: Path, merged: Merged, config: Path, described: dict[str, Path], say: Callable[[str], None]
 ) -> Path:
     """The adapters alone in PEFT's format, with the tokenizer."""
     with writing(target) as side:
         for name, path in described.items():
             if name not in ("config.json", "generation_config.json"):
                 shutil.copyfile(path, side / name)
-        shutil.copyfile(local_dir / FOLDER / CONFIG, side / CONFIG)
+        shutil.copyfile(config, side / CONFIG)
         write_tensors(side / "adapter_model.safetensors", merged.adapter_entries())
-    base = json.loads((target / CONFIG).read_text()).get("base_model_name_or_path")
-    say(f"the adapters are in {target}; they belong on {base or 'the model that the run began with'}")
+    base = base_of(target)
+    say(f"the adapters are in {target}; they belong on {ascii(base) if base else 'the model that the run began with'}")
     return target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from whet.errors import UserError
 from whet.merge.safetensors_file import Entry
+from whet.model.trust import check_config, read_json
 from whet.model.vision import language_class
 
 Shape = tuple[int, ...]
@@ -24,26 +24,24 @@ _VALUE_HEAD = "score.weight"  # of the critic of verl and EasyR1, which is a tok
 
 def empty_model(folder: Path, names: list[str], trust_remote_code: bool = False) -> PreTrainedModel:
     """The model that a config.json describes, without weights; a critic where `names` have a value head."""
+    # Every layer has weights: a config of more layers is of another model, and building them would take for ever.
+    raw = read_json(folder / "config.json")
+    check_config(folder / "config.json", raw, len(names))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         kind: Any = AutoModelForTokenClassification if _VALUE_HEAD in names else language_class(config)
         if kind is AutoModelForTokenClassification:
             config.num_labels = 1
         with torch.device("meta"):
-            model: PreTrainedModel = kind.from_config(config, trust_remote_code=trust_remote_code)
+            model: PreTrainedModel = kind.from_config(
+                config, attn_implementation="eager", trust_remote_code=trust_remote_code
+            )
     except Exception as error:  # configs of other versions and code of the hub raise anything
-        hint = "" if trust_remote_code or not _has_code(folder) else " (its code is run with --trust-remote-code)"
+        hint = "" if trust_remote_code or "auto_map" not in raw else " (its code is run with --trust-remote-code)"
         reason = str(error).partition("\n")[0]
         raise UserError(f"{folder / 'config.json'} describes no model that can be made: {reason}{hint}") from None
     model.tie_weights()
     return model
-
-
-def _has_code(folder: Path) -> bool:
-    try:
-        return "auto_map" in json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
-        return False
 
 
 class Weights(Protocol):

@@ -7,19 +7,16 @@ whose classes lie elsewhere and keep other things inside, can be read as well.
 
 from __future__ import annotations
 
-import pickle
-import types
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whet.errors import UserError
+from whet.merge.safetensors_file import CODES
+from whet.model import torch_file
 
 FLAG = "--trust-pickles"
 
@@ -134,83 +131,27 @@ _KNOWN = _known()
 def read_rank(file: Path, trust_pickles: bool = False) -> dict[str, Held]:
     """What a rank saved, by name; tensors stay in the file until they are used."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch's, about pickles and storages
-            found = _load(file, trust_pickles)
-    except pickle.UnpicklingError as error:
-        raise UserError(_refusal(file, error)) from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, ImportError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"{file} could not be read: it is cut short, or no file of torch.save ({reason})") from None
+        found = torch_file.load(file, _KNOWN, trust_pickles, mapped=True)
+    except torch_file.PickledCodeError as error:
+        hint = "" if trust_pickles else f". If you trust whoever made the file, add {FLAG}"
+        raise UserError(f"{error}{hint}") from None
     if not isinstance(found, dict):
         raise UserError(f"{file} holds a {type(found).__name__} and no state of a model")
-    return {str(name): _held(file, str(name), value) for name, value in found.items() if _is_weight(value)}
-
-
-def _load(file: Path, trust_pickles: bool) -> Any:
-    if trust_pickles:
-        return torch.load(file, map_location="cpu", mmap=True, weights_only=False, pickle_module=_trusting())
-    with _only_known_names():
-        return torch.load(file, map_location="cpu", mmap=True, weights_only=True)
-
-
-@contextmanager
-def _only_known_names() -> Iterator[None]:
-    """Our meanings instead of torch's own, which would build process groups and change between versions."""
-    before = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([(meaning, name) for name, meaning in _KNOWN.items()])
-    try:
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
-
-
-def _trusting() -> Any:
-    """A pickle module that builds everything, but distributed tensors as records."""
-
-    class Unpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            meaning = _KNOWN.get(f"{module}.{name}")
-            return super().find_class(module, name) if meaning in (None, _attribute) else meaning
-
-    module = types.ModuleType("trusting_pickle")
-    module.Unpickler = Unpickler  # type: ignore[attr-defined]
-    module.load = pickle.load  # type: ignore[attr-defined]
-    return module
-
-
-def _refusal(file: Path, error: Exception) -> str:
-    try:
-        with _only_known_names():
-            unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-    except Exception:  # a pickle of another kind: the names in it cannot be listed
-        unsafe = []
-    if not unsafe:
-        return f"{file} could not be read without running what it pickles ({str(error).partition('.')[0]})"
-    return (
-        f"{file} pickles {', '.join(sorted(unsafe)[:3])}, and reading it would run that code. If you trust whoever "
-        f"made the file, add {FLAG}"
-    )
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, Tensor)  # others are states that modules keep beside their weights
+    if any(not isinstance(name, str) or not name.isprintable() for name in found):
+        raise UserError(f"{file} holds weights whose names are no text that can be printed")
+    return {name: _held(file, name, value) for name, value in found.items() if isinstance(value, Tensor)}
 
 
 def _held(file: Path, name: str, value: Tensor) -> Held:
+    """A weight of a rank; other values of a state are what modules keep beside their weights, and left out."""
     try:
         if isinstance(value, _DTensor):
             return _piece(value)
         if isinstance(value, _ShardedTensor):
-            local = value.state[0]
-            return Blocks(
-                tuple(value.shape), tuple((tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in local)
-            )
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
+            return _pieces(value)
+        return _plain(value)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file}: {name} is sharded in a way that this version cannot read ({error!r})") from None
-    return value.detach()
 
 
 def _piece(value: _DTensor) -> Piece:
@@ -219,9 +160,44 @@ def _piece(value: _DTensor) -> Piece:
     state = {key: item for part in parts if part for key, item in part.items()}
     spec = state["_spec"]
     at = getattr(spec.mesh, "_coordinate_on_dim", None)
-    return Piece(
+    piece = Piece(
         tuple(value.shape),
-        state["_local_tensor"].detach(),
-        tuple(Placement(item.name, getattr(item, "dim", None)) for item in spec.placements),
-        None if at is None else tuple(int(i) for i in at),
+        _plain(state["_local_tensor"]),
+        tuple(_placement(item) for item in spec.placements),
+        None if at is None else tuple(_count(i) for i in at),
     )
+    dims = [placement.dim for placement in piece.placements if placement.dim is not None]
+    if any(dim >= len(piece.shape) for dim in dims) or piece.local.ndim != len(piece.shape):
+        raise ValueError(f"a piece of shape {tuple(piece.local.shape)} of {piece.shape}, cut along {dims}")
+    return piece
+
+
+def _placement(item: _Record) -> Placement:
+    dim = getattr(item, "dim", None)
+    return Placement(str(item.name), None if dim is None else _count(dim))
+
+
+def _pieces(value: _ShardedTensor) -> Blocks:
+    shape = tuple(value.shape)
+    blocks = []
+    for shard in value.state[0]:
+        block, at = _plain(shard.tensor), tuple(_count(i) for i in shard.metadata.shard_offsets)
+        if len(at) != len(shape) or any(i + n > size for i, n, size in zip(at, block.shape, shape, strict=True)):
+            raise ValueError(f"a block of shape {tuple(block.shape)} at {at} in a tensor of shape {shape}")
+        blocks.append((at, block))
+    return Blocks(shape, tuple(blocks))
+
+
+def _plain(value: Tensor) -> Tensor:
+    """A tensor of numbers on the CPU that can be written to a file."""
+    if type(value) not in (Tensor, nn.Parameter) or value.layout is not torch.strided or value.device.type != "cpu":
+        raise TypeError(f"a {type(value).__name__} with the layout {value.layout} on {value.device}")
+    if value.dtype not in CODES:
+        raise TypeError(f"numbers of the kind {value.dtype}")
+    return value.detach().resolve_neg()
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} in place of a number")
+    return value

@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from whet.errors import UserError
+
 MAX_BYTES = 5_000_000_000  # of a file; what `save_pretrained` and hubs are used to is as much
-_CODES = {
+CODES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -50,6 +52,8 @@ class Entry:
 def write_model(folder: Path, entries: Iterable[Entry], max_bytes: int = MAX_BYTES) -> None:
     """`model.safetensors`, or several of at most `max_bytes` (but for a larger tensor) with their index."""
     entries = list(entries)
+    if len({entry.name for entry in entries}) != len(entries):
+        raise UserError(f"{folder}: two weights would have one name")
     groups = list(_groups(entries, max_bytes))
     if len(groups) == 1:
         write_tensors(folder / "model.safetensors", groups[0])
@@ -76,7 +80,7 @@ def write_tensors(file: Path, entries: list[Entry]) -> None:
     at = 0
     for entry in entries:
         header[entry.name] = {
-            "dtype": _CODES[entry.dtype],
+            "dtype": CODES[entry.dtype],
             "shape": list(entry.shape),
             "data_offsets": [at, at + entry.size],
         }
@@ -87,10 +91,25 @@ def write_tensors(file: Path, entries: list[Entry]) -> None:
         out.write(len(text).to_bytes(8, "little") + text)
         for entry in entries:
             tensor = entry.make()
-            assert (tuple(tensor.shape), tensor.dtype) == (entry.shape, entry.dtype), entry.name
+            if (tuple(tensor.shape), tensor.dtype) != (entry.shape, entry.dtype):
+                raise UserError(
+                    f"{entry.name} came out as {tensor.dtype} of shape {tuple(tensor.shape)}, and not as {entry.dtype} "
+                    f"of {entry.shape}: the checkpoint contradicts itself"
+                )
+            check_finite(entry.name, tensor)
             out.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
         out.flush()
         os.fsync(out.fileno())
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """A `UserError` where a weight holds NaN or infinities: no model of it would work."""
+    # Numbers of 8 bits have no isfinite of their own.
+    if tensor.is_floating_point() and not torch.isfinite(tensor.float() if tensor.itemsize < 2 else tensor).all():
+        raise UserError(
+            f"{name} holds values that are not finite (in {str(tensor.dtype).removeprefix('torch.')}): the run had "
+            "diverged, or --dtype has too small a range; choose another checkpoint or dtype"
+        )
 
 
 def _groups(entries: list[Entry], max_bytes: int) -> Iterator[list[Entry]]:

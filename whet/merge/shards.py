@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from whet.errors import UserError
 from whet.merge.pickles import Blocks, Held, Piece, Placement, read_rank
+from whet.model.trust import check_link
 
-_FILE = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
+_FILE = re.compile(r"model_world_size_([0-9]+)_rank_([0-9]+)\.pt")
+_MOST_RANKS = 100_000
 # What wrappers of FSDP, activation checkpointing and torch.compile put into names.
 _WRAPPERS = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
 
@@ -26,7 +28,7 @@ def has_shards(folder: Path) -> bool:
 
 def rank_files(folder: Path) -> list[Path]:
     """The file of every rank, in their order; a `UserError` where one is missing or runs of two sizes are mixed."""
-    found = [(int(match[1]), int(match[2])) for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))]
+    found = dict(_ranks(folder))
     worlds = sorted({world for world, _ in found})
     if len(worlds) != 1:
         raise UserError(
@@ -34,14 +36,31 @@ def rank_files(folder: Path) -> list[Path]:
             "different checkpoints; move those of one away"
         )
     (world,) = worlds
-    missing = [rank for rank in range(world) if (world, rank) not in found]
+    missing = world - len(found)
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        first = next(rank for rank in range(world) if (world, rank) not in found)
+        more = f" and {missing - 1} more" if missing > 1 else ""
         raise UserError(
-            f"{folder / _name(world, missing[0])} is missing{more}: the files of all {world} ranks are needed, also "
+            f"{folder / _name(world, first)} is missing{more}: the files of all {world} ranks are needed, also "
             "those that other nodes wrote"
         )
-    return [folder / _name(world, rank) for rank in range(world)]
+    for path in found.values():
+        check_link(path, folder)
+    return [found[world, rank] for rank in range(world)]
+
+
+def _ranks(folder: Path) -> Iterator[tuple[tuple[int, int], Path]]:
+    """World size and rank by the name of each file; a `UserError` where a name makes no sense."""
+    for path in sorted(folder.iterdir()):
+        match = _FILE.fullmatch(path.name)
+        if match is None:
+            continue
+        if max(len(match[1]), len(match[2])) > len(str(_MOST_RANKS)) or int(match[1]) > _MOST_RANKS:
+            raise UserError(f"{path} is by its name of {match[1][:30]} ranks, which no run has; move it away")
+        world, rank = int(match[1]), int(match[2])
+        if rank >= world or path.name != _name(world, rank):
+            raise UserError(f"{path}: the ranks of {world} are called 0 to {world - 1}; move the file away")
+        yield (world, rank), path
 
 
 def _name(world: int, rank: int) -> str:
@@ -60,7 +79,10 @@ class Shards:
         """Read the pickles of all ranks, but no weights."""
         ranks: list[dict[str, Held]] = []
         for file in files:
-            held = {_WRAPPERS.sub("", name): value for name, value in read_rank(file, trust_pickles).items()}
+            read = read_rank(file, trust_pickles)
+            held = {_WRAPPERS.sub("", name): value for name, value in read.items()}
+            if len(held) != len(read):
+                raise UserError(f"{file} holds two weights of one name: {_twice(list(read))}")
             # FSDP gathers a full state on rank 0, and the others save an empty one.
             if not held and ranks:
                 continue
@@ -72,7 +94,23 @@ class Shards:
             raise UserError(f"{files[0]} holds no weights")
         if len(ranks) not in (1, len(files)):
             raise UserError(f"{files[0].parent}: some ranks saved weights and others none")
-        return cls(files, ranks)
+        made = cls(files, ranks)
+        for name in made.names:
+            made._check_kinds(name)
+        return made
+
+    def _check_kinds(self, name: str) -> None:
+        """A `UserError` unless all ranks hold a weight in one way, in one dtype and as a part of one shape."""
+        pieces = [rank[name] for rank in self.ranks]
+        first = pieces[0]
+        if any(type(piece) is not type(first) for piece in pieces):
+            raise UserError(f"{self.files[0].parent}: the ranks do not agree about how {name} is sharded")
+        if not isinstance(first, Tensor) and any(piece.shape != first.shape for piece in pieces):
+            raise UserError(f"{self.files[0].parent}: the ranks do not agree about the shape of {name}")
+        dtypes = {tensor.dtype for piece in pieces for tensor in _tensors(piece)}
+        if len(dtypes) > 1:
+            kinds = " and ".join(sorted(map(str, dtypes)))
+            raise UserError(f"{self.files[0].parent}: the ranks hold {name} as {kinds}, and so of different runs")
 
     @property
     def names(self) -> list[str]:
@@ -98,17 +136,15 @@ class Shards:
             return held.shape
         if len(self.ranks) == 1 or tuple(held.shape) == tuple(expected) or not held.ndim:
             return tuple(held.shape)
-        rows = sum(rank[name].shape[0] for rank in self.ranks)
-        return (rows, *held.shape[1:])
+        shapes = [tuple(rank[name].shape) for rank in self.ranks]
+        if any(shape[1:] != shapes[0][1:] for shape in shapes):
+            raise UserError(f"{self.files[0].parent}: the ranks do not agree about the shape of {name}")
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
     def tensor(self, name: str, expected: Sequence[int]) -> Tensor:
         """A whole tensor."""
         pieces = [rank[name] for rank in self.ranks]
         first = pieces[0]
-        if any(type(piece) is not type(first) or piece.shape != first.shape for piece in pieces[1:]) and not isinstance(
-            first, Tensor
-        ):
-            raise UserError(f"{self.files[0].parent}: the ranks do not agree about the shape of {name}")
         if isinstance(first, Tensor):
             return self._plain(name, expected)
         if isinstance(first, Blocks):
@@ -123,18 +159,21 @@ class Shards:
         if tuple(tensors[0].shape) != tuple(expected):
             return torch.cat(tensors)
         for file, tensor in zip(self.files, tensors):
-            if not torch.equal(tensor, tensors[0]):
+            if not same_bits(tensor, tensors[0]):
                 raise UserError(f"{file} and {self.files[0]} hold different copies of {name}")
         return tensors[0]
 
     def _from_blocks(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        whole, filled = torch.empty(shape, dtype=self.dtype(name)), 0
-        for rank in self.ranks:
+        whole, filled = torch.empty(shape, dtype=self.dtype(name)), torch.zeros(shape, dtype=torch.bool)
+        for file, rank in zip(self.files, self.ranks):
             for offsets, tensor in _blocks(rank[name]):
-                whole[tuple(slice(at, at + size) for at, size in zip(offsets, tensor.shape))] = tensor
-                filled += tensor.numel()
-        if filled != whole.numel():
-            raise UserError(f"{self.files[0].parent}: the ranks hold {filled} of {whole.numel()} values of {name}")
+                region = tuple(slice(at, at + size) for at, size in zip(offsets, tensor.shape))
+                if filled[region].any():
+                    raise UserError(f"{file} holds a part of {name} that another rank holds as well")
+                whole[region], filled[region] = tensor, True
+        if not filled.all():
+            count = int(filled.sum())
+            raise UserError(f"{self.files[0].parent}: the ranks hold {count} of {whole.numel()} values of {name}")
         return whole
 
     def _from_mesh(self, name: str, pieces: list[Piece]) -> Tensor:
@@ -144,20 +183,41 @@ class Shards:
         at: dict[tuple[int, ...], Tensor] = {}
         for rank, piece in enumerate(pieces):
             coordinate = (rank,) if piece.coordinate is None else piece.coordinate
-            if len(coordinate) != len(placements):
+            if len(coordinate) != len(placements) or not placements:
                 raise UserError(f"{self.files[rank]} does not say where in the mesh its piece of {name} lies")
-            at.setdefault(coordinate, piece.local)
+            if not same_bits(at.setdefault(coordinate, piece.local), piece.local):
+                raise UserError(f"{self.files[rank]} and another rank hold different copies of a piece of {name}")
         mesh = tuple(max(index) + 1 for index in zip(*at))
-        if at.keys() != set(product(*map(range, mesh))):
+        if math.prod(mesh) != len(at):  # all coordinates are below those of the mesh: as many are all of them
             raise UserError(f"{self.files[0].parent}: pieces of {name} are missing in a mesh of {mesh} ranks")
         for axis in _undoing(placements, name, self.files[0]):
-            at = _joined(at, axis, placements[axis].dim)
+            at = _joined(at, axis, placements[axis].dim, f"{self.files[0].parent}: {name}")
         whole = at[(0,) * len(mesh)]
         if tuple(whole.shape) != pieces[0].shape:
             raise UserError(
                 f"{self.files[0].parent}: the pieces of {name} make {tuple(whole.shape)} and not {pieces[0].shape}"
             )
         return whole
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """True if two tensors are the same, NaN included."""
+    if one is other:
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))
+
+
+def _twice(names: list[str]) -> str:
+    plain = [_WRAPPERS.sub("", name) for name in names]
+    return next(name for name in plain if plain.count(name) > 1)
+
+
+def _tensors(held: Held) -> list[Tensor]:
+    if isinstance(held, Blocks):
+        return [tensor for _, tensor in held.blocks]
+    return [held.local if isinstance(held, Piece) else held]
 
 
 def _blocks(held: Held) -> tuple[tuple[tuple[int, ...], Tensor], ...]:
@@ -181,12 +241,17 @@ def _undoing(placements: tuple[Placement, ...], name: str, file: Path) -> list[i
     return strided + plain
 
 
-def _joined(at: dict[tuple[int, ...], Tensor], axis: int, dim: int | None) -> dict[tuple[int, ...], Tensor]:
+def _joined(at: dict[tuple[int, ...], Tensor], axis: int, dim: int | None, what: str) -> dict[tuple[int, ...], Tensor]:
     """The same pieces with one dimension of the mesh less (it stays, of size 1); copies where `dim` is None."""
     rows: dict[tuple[int, ...], list[Tensor]] = {}
     for coordinate in sorted(at):
         rows.setdefault((*coordinate[:axis], 0, *coordinate[axis + 1 :]), []).append(at[coordinate])
-    return {
-        coordinate: tensors[0] if dim is None or len(tensors) == 1 else torch.cat(tensors, dim)
-        for coordinate, tensors in rows.items()
-    }
+    if dim is None and any(not same_bits(tensors[0], other) for tensors in rows.values() for other in tensors[1:]):
+        raise UserError(f"{what}: ranks that should hold copies hold different ones, as of different checkpoints")
+    try:
+        return {
+            coordinate: tensors[0] if dim is None or len(tensors) == 1 else torch.cat(tensors, dim)
+            for coordinate, tensors in rows.items()
+        }
+    except (RuntimeError, IndexError) as error:
+        raise UserError(f"{what}: its pieces do not fit together ({str(error).partition(chr(10))[0]})") from None

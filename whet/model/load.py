@@ -28,6 +28,7 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.support import ACTOR, check_config, check_layers
+from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
 from whet.model.vision import RowMedia, as_batch, language_class, vision_of
 
 # What reading a missing, damaged or foreign file can raise.
@@ -37,6 +38,10 @@ _UNREADABLE = (
     KeyError,
     TypeError,
     RuntimeError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    MemoryError,
     UnpicklingError,
     SafetensorError,
     StrictDataclassError,
@@ -49,10 +54,12 @@ def _describe(error: Exception) -> str:
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
+    key = "worker.actor.model.tokenizer_path"
+    with about(key):
+        ignored = check_tokenizer(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **ignored)
     except Exception as error:  # the Rust side of tokenizers raises nothing more specific
-        key = "worker.actor.model.tokenizer_path"
         raise UserError(f"{key}: no tokenizer could be read from {path}: {_describe(error)}") from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -63,6 +70,8 @@ def load_model_config(
     path: str, trust_remote_code: bool = False, override: dict[str, Any] | None = None, section: str = ACTOR
 ) -> PretrainedConfig:
     """The model's own config, read before any weight; `override` changes some of its values."""
+    with about(f"{section}.model_path"):
+        check_model(path)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except _UNREADABLE as error:
@@ -152,6 +161,8 @@ def _load(
     section: str,
 ) -> PreTrainedModel:
     config = load_model_config(path, trust_remote_code, override, section)
+    with about(f"{section}.model_path"):
+        check_pickled_weights(path)
     try:
         loaded: Any = (kind or language_class(config)).from_pretrained(
             path,
@@ -249,13 +260,14 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
         ids.add(tokenizer.eos_token_id)
     try:
         eos = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError as error:
-        if (Path(path) / "generation_config.json").is_file():
+    except _UNREADABLE as error:
+        if not isinstance(error, OSError) or (Path(path) / "generation_config.json").is_file():
             raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json could not be read: {error}") from None
         eos = None  # a folder without one
-    if eos is not None:
-        ids.update(eos if isinstance(eos, list) else [eos])
-    return frozenset(ids)
+    found = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if any(type(each) is not int for each in found):
+        raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json: eos_token_id={eos!r} is no token id")
+    return frozenset(ids.union(found))
 
 
 def count_parameters(path: str, section: str = ACTOR) -> int | None:

@@ -18,6 +18,7 @@ from transformers.utils import cached_file
 
 from whet.errors import UserError
 from whet.model.grid_processor import VIDEOS, Clip, GridProcessor, Size, match_places
+from whet.model.trust import about, check_processor
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 # One value for each token, which whet works out from the ids instead.
@@ -63,6 +64,8 @@ def load_processor(
         return None
     if Path(path).is_dir() and not any((Path(path) / name).is_file() for name in FILES):
         return None
+    with about("worker.actor.model.model_path"):
+        check_processor(path)
     try:
         # The PIL backend on every machine: pixel values are the same with torchvision and without.
         images = AutoImageProcessor.from_pretrained(path, trust_remote_code=trust_remote_code, backend="pil")

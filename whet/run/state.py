@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from whet.errors import UserError
-from whet.learn.torch_file import load_tensors
-from whet.model import lora
+from whet.model import lora, torch_file
 from whet.run import parts
 from whet.run.groups import Group, load_groups, save_groups
 
@@ -112,7 +111,7 @@ class TrainerState:
 
 def _restore_random(file: Path) -> None:
     """Continue the sequences of random numbers that `save` noted."""
-    rng = load_tensors(file)
+    rng = torch_file.load(file)
     try:
         torch.set_rng_state(rng["torch"])
         version, internal, gauss = rng["python"]
