@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.cluster import Rank
@@ -46,8 +45,7 @@ def devices_shared(config: Config, rank: Rank) -> Iterator[None]:
         yield
         return
     own = os.environ[name]
-    seen: list[str] = [""] * rank.world
-    dist.all_gather_object(seen, own)
+    seen = sealed.all_gather(own)
     first = rank.rank // size * size
     os.environ[name] = ",".join(seen[first : first + size])  # this process has chosen its own device long ago
     try:
