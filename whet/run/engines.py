@@ -17,6 +17,7 @@ from whet.rollout.hf import HFEngine
 from whet.rollout.native import NativeEngine
 from whet.run.servers import is_server, open_server
 from whet.run.vllm import open_vllm_engine
+from whet.system import sealed
 
 
 def default_slots(device: torch.device) -> int:
