@@ -32,6 +32,7 @@ class _Process:
     group: int
     session: int
     started: int
+    is_zombie: bool
 
 
 def lead() -> Leader:
@@ -87,7 +88,10 @@ def _is_orphaned_group_of(leader: Leader) -> bool:
     members = [
         process
         for name in os.listdir("/proc")
-        if name.isdecimal() and (process := _read(int(name))) is not None and process.group == leader.pid
+        if name.isdecimal()
+        and (process := _read(int(name))) is not None
+        and process.group == leader.pid
+        and not process.is_zombie
     ]
     return bool(members) and all(each.session == leader.session and each.started >= leader.started for each in members)
 
@@ -99,9 +103,9 @@ def _end_by_number(pid: int) -> None:
 
 
 def _read(pid: int) -> _Process | None:
-    """Fields 5, 6 and 22 of proc(5); the name in parentheses before them may hold anything."""
+    """Fields 3, 5, 6 and 22 of proc(5); the name in parentheses before them may hold anything."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return _Process(group=int(fields[2]), session=int(fields[3]), started=int(fields[19]))
+        return _Process(int(fields[2]), int(fields[3]), int(fields[19]), is_zombie=fields[0] in (b"Z", b"X"))
     except (OSError, IndexError, ValueError):  # it has ended, perhaps just now
         return None

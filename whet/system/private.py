@@ -44,11 +44,13 @@ def read_own(file: Path, limit: int = 4096) -> str | None:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as content:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS_WRITE:
             return None
-        return content.read(limit).decode(errors="replace")
+        return os.read(descriptor, limit).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def _is_private(place: Path) -> bool:
