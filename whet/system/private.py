@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -15,26 +17,23 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def folder(parent: Path | None = None) -> Path:
     """A folder of this user that nobody else can enter, the same for all of the user's processes on this machine.
 
-    It is `whet` in XDG_RUNTIME_DIR where that is the user's own, else `whet-UID` in the temporary folder or `parent`.
-    UserError if somebody else made it first.
+    It is `whet` in XDG_RUNTIME_DIR where that is the user's own, else `whet-UID` in the temporary folder or `parent`, or,
+    where somebody else made that first, a folder in ~/.cache/whet. UserError if none of them can be had.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.devnull)
-    if parent is None and _is_private(runtime):
-        place = runtime / "whet"
-    else:
-        place = (parent or Path(tempfile.gettempdir())) / f"whet-{os.getuid()}"
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{place}: this folder, which whet needs for itself, cannot be made ({error.strerror})"
-        ) from None
-    if not _is_private(place):
-        raise UserError(
-            f"{place}: whet keeps files there that nobody else may change, but the folder belongs to another user, is "
-            "a link, or is open to others; remove it or `chmod 700` it, or set TMPDIR to a folder of your own"
-        )
-    return place
+    first = (parent or Path(tempfile.gettempdir())) / f"whet-{os.getuid()}"
+    cache = Path("~/.cache/whet").expanduser() / f"run-{socket.gethostname()}"
+    places = [first, cache] if parent is not None or not _is_private(runtime) else [runtime / "whet", first, cache]
+    for place in places:
+        with contextlib.suppress(OSError):
+            place.mkdir(mode=0o700, parents=place is cache, exist_ok=True)
+            if _is_private(place):
+                return place
+    raise UserError(
+        f"whet keeps files in {first} that nobody else may change, but that folder belongs to another user, is a link, or "
+        f"is open to others, and {cache} cannot be used either; remove it or `chmod 700` it, or set TMPDIR to a folder "
+        "of your own"
+    )
 
 
 def read_own(file: Path, limit: int = 4096) -> str | None:

@@ -87,7 +87,7 @@ class WeightSender:
             while self._taken < self._sent:
                 self._wait_for_workers()
             self._send({"done": True, "version": str(self.version), "count": self.count})
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError):
             pass  # a worker hung up, or nobody came; the control channel says why
         except BaseException as error:  # reading the weights failed; whoever waits for the update raises it
             self.error = error
@@ -137,7 +137,7 @@ class WeightSender:
         probe = torch.full((1 << 21,), secret, dtype=torch.uint8, device=device)
         torch.cuda.synchronize(device)
         send(worker.connection, {"probe": share(probe)})
-        return receive_note(worker.connection).get("sees") == secret
+        return _note(worker.connection).get("sees") == secret
 
     def _send(self, message: dict[str, Any], body: memoryview | None = None, only: list[_Worker] | None = None) -> None:
         for worker in self._workers if only is None else only:
@@ -146,8 +146,16 @@ class WeightSender:
     def _wait_for_workers(self) -> None:
         """Until every worker has taken one bucket more."""
         for worker in self._workers:
-            receive_note(worker.connection)
+            _note(worker.connection)
         self._taken += 1
+
+
+def _note(connection: socket.socket) -> dict[str, Any]:
+    """What a worker answers; one that does not keep to the protocol counts as gone."""
+    try:
+        return receive_note(connection)
+    except ValueError as error:
+        raise ConnectionError(str(error)) from error
 
 
 class WeightsAtHand:
