@@ -96,3 +96,21 @@ def test_the_secret_of_a_machine_is_kept_and_renewed_when_it_cannot_be_believed(
     assert second != first
     file.write_text("short")
     assert secret.of_this_machine() not in (first, second, "short")
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can give files away")
+@pytest.mark.parametrize("planted", ["folder", ".quickstart.lock", "."])
+def test_built_ins_that_another_user_planted_are_refused(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    from whet.assets.store import builtin, recipes
+
+    home = shared / "everybody"
+    home.mkdir()
+    (shared if planted == "." else home).chmod(0o1777)
+    monkeypatch.setenv("WHET_HOME", str(home))
+    path = home / (f"quickstart-{recipes()['quickstart'].version}" if planted == "folder" else planted)
+    path.mkdir(exist_ok=True) if planted == "folder" else path.touch()
+    os.chown(path, 12345, 12345)
+    with pytest.raises(UserError, match="belongs to another user"):
+        builtin("whet/quickstart", lambda text: None)

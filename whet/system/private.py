@@ -17,8 +17,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def folder(parent: Path | None = None) -> Path:
     """A folder of this user that nobody else can enter, the same for all of the user's processes on this machine.
 
-    It is `whet` in XDG_RUNTIME_DIR where that is the user's own, else `whet-UID` in the temporary folder or `parent`, or,
-    where somebody else made that first, a folder in ~/.cache/whet. UserError if none of them can be had.
+    It is `whet` in XDG_RUNTIME_DIR where that is the user's own, else `whet-UID` in the temporary folder or `parent`,
+    or, where somebody else made that first, a folder in ~/.cache/whet. UserError if none of them can be had.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.devnull)
     first = (parent or Path(tempfile.gettempdir())) / f"whet-{os.getuid()}"
@@ -30,9 +30,9 @@ def folder(parent: Path | None = None) -> Path:
             if _is_private(place):
                 return place
     raise UserError(
-        f"whet keeps files in {first} that nobody else may change, but that folder belongs to another user, is a link, or "
-        f"is open to others, and {cache} cannot be used either; remove it or `chmod 700` it, or set TMPDIR to a folder "
-        "of your own"
+        f"whet keeps files in {first} that nobody else may change, but that folder belongs to another user, is a link, "
+        f"or is open to others, and {cache} cannot be used either; remove it or `chmod 700` it, or set TMPDIR to a "
+        "folder of your own"
     )
 
 
@@ -50,6 +50,15 @@ def read_own(file: Path, limit: int = 4096) -> str | None:
         return os.read(descriptor, limit).decode(errors="replace")
     finally:
         os.close(descriptor)
+
+
+def is_planted(path: Path) -> bool:
+    """True if `path` exists in a folder that everybody can write to and belongs to neither this user nor root."""
+    try:
+        found, around = path.lstat(), path.parent.stat()
+    except OSError:
+        return False
+    return bool(around.st_mode & stat.S_IWOTH) and found.st_uid not in (os.getuid(), 0)
 
 
 def _is_private(place: Path) -> bool:
