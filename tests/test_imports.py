@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "whet"
-GROUND = {"config", "types", "errors"}
+GROUND = {"config", "types", "errors", "system"}
 ROOMS = {"data", "rollout", "reward", "algos", "learn"}
 JOBS = {"sft", "evals", "merge", "serve"}  # beside training, and like it for the command line only
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
     "types": set(),
     "errors": set(),
-    "config": {"errors"},
+    "system": {"errors"},
+    "config": {"errors", "system"},
     "assets": GROUND,
     "kernels": {"errors"},
-    "cluster": {"config", "errors"},
+    "cluster": {"config", "errors", "system"},
     "model": {"kernels", "assets"} | GROUND,
     **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
     "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,

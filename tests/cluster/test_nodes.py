@@ -6,7 +6,7 @@ import pytest
 from cluster.processes import gone, nothing_left
 from cluster.workers import Worker
 
-from whet.cluster import Cluster, Placement, Rank, WorkerLostError, open_ray, ray_cluster
+from whet.cluster import Cluster, Placement, Rank, WorkerLostError, open_ray, ray_cluster, ray_start
 from whet.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ def machines() -> Iterator[str]:
     from ray.cluster_utils import Cluster as Machines
 
     with nothing_left():
-        with ray_cluster.starting():
+        with ray_start.starting():
             machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
             machines.add_node(num_cpus=2)
             machines.wait_for_nodes()

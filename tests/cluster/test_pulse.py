@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from whet.cluster.frames import Beat
 from whet.cluster.pulse import Pulse, alive
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
@@ -17,7 +18,7 @@ def idle_after(pulse: Pulse, work, seconds: float = 0.6) -> float:
     """Idleness as a thread of heartbeats sees it, before and after something is done."""
     read = []
     pulse.begin(1)
-    beat = threading.Thread(target=lambda: (pulse.read(), time.sleep(seconds), read.append(pulse.read()["idle"])))
+    beat = threading.Thread(target=lambda: (pulse.read(), time.sleep(seconds), read.append(pulse.read().idle)))
     beat.start()
     work(seconds - 0.1)
     beat.join()
@@ -51,4 +52,4 @@ def test_saying_that_one_is_alive_counts():
 
 
 def test_nobody_is_idle_between_calls():
-    assert Pulse().read() == {"call": None, "idle": 0.0, "waiting": False}
+    assert Pulse().read() == Beat(None, 0.0, False)

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from whet.errors import UserError
+from whet.system import private
 
 Say = Callable[[str], None]
 
@@ -144,12 +145,18 @@ def builtin(name: str, say: Say) -> Path:
     """The folder of the built-in `name`, made now if it is not there yet."""
     recipe = _recipe(name)
     short = name.removeprefix(PREFIX)
-    folder = home() / f"{short}-{recipe.version}"
+    folder, lock = home() / f"{short}-{recipe.version}", home() / f".{short}.lock"
+    for path in (home(), folder, lock):
+        if private.is_planted(path):
+            raise UserError(
+                f"{name}: {path} belongs to another user, in a folder that everybody can write to. Remove it, or set "
+                "the environment variable WHET_HOME to a folder of your own."
+            )
     if folder.is_dir():
         return folder
     root = _writable_home(name, recipe.disk)
     # The lock keeps a second process from doing the same work; the rename keeps a killed one from leaving half of it.
-    with FileLock(root / f".{short}.lock"):
+    with FileLock(lock):
         if folder.is_dir():
             return folder
         for left_behind in root.glob(f".{short}-*"):

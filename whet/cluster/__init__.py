@@ -10,6 +10,7 @@ from whet.cluster.local import open_local
 from whet.cluster.placement import Placement
 from whet.cluster.pulse import alive, waiting_for_ranks
 from whet.cluster.ray_cluster import Cluster, open_ray
+from whet.cluster.store import open_store
 from whet.cluster.torchrun import TorchrunCluster
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "alive",
     "open_local",
     "open_ray",
+    "open_store",
     "waiting_for_ranks",
 ]

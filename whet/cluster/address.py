@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 from whet.errors import UserError
+from whet.system import listeners, private
 
 _REACH_SECONDS = 5.0
 
@@ -22,10 +23,10 @@ def running_address() -> str | None:
     if given and given != "auto":
         _check(given)
         return given
-    # `ray start` leaves its address here, and a crash leaves the file.
+    # `ray start` leaves its address here, and a crash leaves the file; in a folder where others can write, too.
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-    left = note.read_text().strip() if note.is_file() else ""
-    if left and _answers(left):
+    left = (private.read_own(note) or "").strip()
+    if left and _answers(left) and not _is_taken_over(left):
         return left
     if given == "auto":
         raise UserError("RAY_ADDRESS=auto: no Ray cluster runs on this machine; start one with `ray start --head`")
@@ -43,6 +44,21 @@ def _check(address: str) -> None:
             f"RAY_ADDRESS={address}: no Ray cluster answers there; start one with `ray start --head`, or leave "
             "RAY_ADDRESS out to train on this machine alone"
         )
+
+
+def _is_taken_over(address: str) -> bool:
+    """True if another user's process listens on the port of this machine where a cluster of this user once was."""
+    host, _, port = address.rpartition(":")
+    return _is_here(host) and listeners.is_foreign(int(port))
+
+
+def _is_here(host: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))  # only an address of this machine can be bound
+    except OSError:
+        return False
+    return True
 
 
 def _answers(address: str) -> bool:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
 import functools
 import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,11 +24,13 @@ from whet.cluster import lifeline
 from whet.cluster.failure import Outcome, failure_of
 from whet.cluster.group import Rank
 from whet.cluster.pulse import Pulse
+from whet.cluster.store import keep_to, open_store
+from whet.system import groups
+from whet.system.secret import SECRET_VARIABLE
 
 STACK_SIGNAL = signal.SIGUSR1
 # Other ranks may have to wait for one that writes a checkpoint; who is stuck is found out sooner by its heartbeat.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-_SIOCGIFADDR = 0x8915  # netdevice(7)
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a rank says of itself."""
+    """Identity of a rank's process: the leader of a group of its own, whatever Ray made it."""
 
-    pid: int
+    leader: groups.Leader
     node: str  # Ray's id of the machine
     address: str
     hostname: str
@@ -85,8 +85,11 @@ class Host:
         import ray
 
         self._setup = setup
+        # Some versions of Ray leave workers in the group of whoever started Ray, which may be the user's shell.
+        leader = groups.lead()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who decides what becomes of us
         os.environ.update(setup.environment)
+        os.environ[SECRET_VARIABLE] = setup.secret
         if "OMP_NUM_THREADS" not in setup.environment:  # Ray's own choice is one
             os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // setup.ranks_here))
         if os.path.isdir(setup.working_folder):
@@ -95,14 +98,12 @@ class Host:
         self._print_to(Path(setup.folder), setup.rank.rank)
         lifeline.hold(setup.caller, setup.secret, setup.rank.rank, self._pulse.read)
         context = ray.get_runtime_context()
-        return Introduction(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), socket.gethostname())
+        return Introduction(leader, context.get_node_id(), ray.util.get_node_ip_address(), socket.gethostname())
 
     @reported
     def listen(self, address: str) -> int:
         """Open the store where ranks meet, on a port that is free; only the first rank does."""
-        from torch.distributed import TCPStore
-
-        self._store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+        self._store = open_store(address)
         return self._store.port
 
     @reported
@@ -119,9 +120,7 @@ class Host:
                 MASTER_ADDR=address,
                 MASTER_PORT=str(port),
             )
-            for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-                if (name := _interface(own_address)) is not None:
-                    os.environ.setdefault(variable, name)
+            keep_to(own_address)
             from torch.distributed import TCPStore
 
             join(rank, self._store or TCPStore(address, port, is_master=False, timeout=COLLECTIVE_TIMEOUT))
@@ -157,7 +156,7 @@ class Host:
 
     def _print_to(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(log_file(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(log_file(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         for stream in (sys.stdout, sys.stderr):
@@ -193,14 +192,3 @@ def log_file(folder: Path, rank: int) -> Path:
 def stack_file(folder: Path, rank: int) -> Path:
     """Where a rank was each time it was asked."""
     return folder / f"rank_{rank}.stack"
-
-
-def _interface(address: str) -> str | None:
-    """The network interface with an address: gloo would ask the host's name, which often stands for the loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    return None

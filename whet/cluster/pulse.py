@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from whet.cluster.frames import Beat
+
 _PROGRESS = 0.02  # processor seconds; two ticks of the kernel's clock
 _TICK = os.sysconf("SC_CLK_TCK")
 _COLLECTIVES = os.sep + os.path.join("torch", "distributed") + os.sep
@@ -57,8 +59,8 @@ class Pulse:
         """The call is over."""
         self._call = None
 
-    def read(self) -> dict[str, float | bool | None]:
-        """What a heartbeat says. Called by one thread, which is not counted."""
+    def read(self) -> Beat:
+        """The next heartbeat. Called by one thread, which is not counted."""
         self._foreign.add(threading.get_native_id())
         used = _processor_seconds(self._foreign)
         now = time.monotonic()
@@ -66,8 +68,8 @@ class Pulse:
             self._used, self._since = used or 0.0, now
         call = self._call
         if call is None:
-            return {"call": None, "idle": 0.0, "waiting": False}
-        return {"call": call[0], "idle": now - max(self._since, call[1], _last_sign), "waiting": _in_collective()}
+            return Beat(None, 0.0, False)
+        return Beat(call[0], max(0.0, now - max(self._since, call[1], _last_sign)), _in_collective())
 
 
 def _in_collective() -> bool:

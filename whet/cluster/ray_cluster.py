@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from filelock import FileLock
-
-from whet.cluster.address import running_address
 from whet.cluster.group import Factory, Rank
 from whet.cluster.host import Host, Introduction, Setup
-from whet.cluster.lifeline import Watch
 from whet.cluster.placement import RESOURCES, Placement, asked, check_room, choose_device
 from whet.cluster.ray_group import RayGroup
+from whet.cluster.ray_start import connect
+from whet.cluster.watch import Watch
 from whet.cluster.words import Member
 from whet.errors import UserError
 
 _RESERVE_SECONDS = 60.0
 _START_SECONDS = 120.0
-_OBJECT_STORE = 2 << 30  # bytes; samples and metrics pass through it, and Ray would take a third of the memory
 # Variables that workers on other machines need as the caller has them.
 _PASSED = ("WHET_", "HF_", "TRANSFORMERS_", "TORCH", "NCCL_", "GLOO_", "TOKENIZERS_", "TRITON_", "OMP_", "MKL_")
 
@@ -40,7 +34,7 @@ class Cluster:
         self._groups: list[RayGroup] = []
         self._reserved: Any = None
         self._closed = False
-        self._started = _connect(placement)
+        self._started = connect(placement)
         self._own_folder = folder is None
         self._folder = str(folder or tempfile.mkdtemp(prefix="whet_ranks_"))
         try:
@@ -109,14 +103,14 @@ class Cluster:
         devices = self.placement.pools[pool] if pool else range(self.placement.size)
         folder = os.path.join(self._folder, pool) if pool else self._folder
         ranks = _ranks(self.placement, devices, "cpu" if self.device == "cpu" else "cuda:0")
-        watch = Watch(ray.util.get_node_ip_address())
+        watch = Watch(ray.util.get_node_ip_address(), len(ranks))
         actors = [self._actor(device) for device in devices]
         try:
             met = self._introduced(actors, ranks, watch, folder)
         except BaseException:
             watch.close()
             raise
-        members = [Member(rank, each.pid, each.node, each.hostname) for rank, each in enumerate(met)]
+        members = [Member(rank, each.leader, each.node, each.hostname) for rank, each in enumerate(met)]
         timeout = self.placement.timeout
         group = RayGroup(actors, members, watch, folder, timeout, on_close, pool, self._groups)
         self._groups.append(group)
@@ -182,47 +176,3 @@ def _ranks(placement: Placement, devices: Sequence[int], device: str) -> list[Ra
         Rank(rank, len(places), sum(node == before for before, _ in places[:rank]), node, device)
         for rank, (node, _) in enumerate(places)
     ]
-
-
-def _connect(placement: Placement) -> bool:
-    """Connect to the cluster of RAY_ADDRESS or `ray start`, or start one on this machine; whether it was started."""
-    try:
-        import ray
-    except ImportError:
-        raise UserError(f"{asked(placement)}: several devices need Ray; pip install 'whet[ray]'") from None
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    address = running_address()
-    with _own_signals():
-        if address is not None:
-            try:
-                ray.init(address=address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UserError(
-                    f"the Ray cluster at {address} does not take this run: {error} "
-                    "(one with a token wants RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here too; RAY_ADDRESS names "
-                    "another one, RAY_ADDRESS=local starts one for the run)"
-                ) from None
-            return False
-        cpus = max(placement.size, os.cpu_count() or 1) if placement.device != "cuda" else None
-        with starting():
-            ray.init(
-                address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet
-            )
-    return True
-
-
-def starting() -> FileLock:
-    """Held while a cluster starts: two that start at once may choose one port, and the second joins the first."""
-    return FileLock(Path(tempfile.gettempdir()) / f"whet_ray_{os.getuid()}.lock")
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep the caller's SIGTERM: Ray would turn it into SystemExit, where a run finishes its step and saves."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whet.cluster.failure import Outcome, WorkerLostError
-from whet.cluster.lifeline import Watch
+from whet.cluster.watch import Watch
 from whet.cluster.words import Member, Words, collect, end_processes
 
 _LOOK_SECONDS = 0.2  # between two looks at the workers
@@ -210,7 +210,7 @@ class RayGroup:
         """What is left of the workers' process groups, also when a worker itself is long dead."""
         for there, members in self._by_node():
             with contextlib.suppress(Exception):
-                there(end_processes, [member.pid for member in members])
+                there(end_processes, [member.leader for member in members])
 
     def _by_node(self) -> list[tuple[Callable[..., Any], list[Member]]]:
         """A way to run a function on each machine, and the ranks there; this machine comes without Ray's help."""

@@ -23,7 +23,10 @@ from whet.cluster.group import Factory, Rank
 from whet.cluster.host import COLLECTIVE_TIMEOUT, join
 from whet.cluster.launch import Launch, Patience
 from whet.cluster.local import Finished
+from whet.cluster.store import LOOPBACK, keep_to, open_store
 from whet.errors import UserError
+from whet.system import secret
+from whet.system.secret import SECRET_VARIABLE
 
 _IDLE_TIMEOUT = timedelta(days=7)  # between two calls the first rank reads data, for as long as that takes
 _GRACE_SECONDS = 3.0  # for the first rank to say that the job ends
@@ -55,7 +58,10 @@ class Seat:
         self.rank = Rank(
             launch.rank, launch.world, launch.local_rank, launch.rank // launch.local_world, _device(device, launch)
         )
-        store, _, _ = next(distributed.rendezvous("env://", timeout=COLLECTIVE_TIMEOUT))
+        if launch.nodes == 1:
+            keep_to(LOOPBACK)
+            os.environ.setdefault(SECRET_VARIABLE, secret.of_this_machine())
+        store = _store(launch)
         # torchrun may have restarted the job, and kept what the last one wrote into its store.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = distributed.PrefixStore(f"whet/{attempt}", store)
@@ -65,16 +71,15 @@ class Seat:
 
     def shared(self, order: Call | End | Factory | None = None) -> Call | End | Factory:
         """What the first rank orders, on every rank."""
-        from torch import device, distributed
+        from whet.system import sealed
 
-        box = [order]
-        distributed.broadcast_object_list(box, src=0, group=self._calls, device=device("cpu"))
-        assert box[0] is not None, "the first rank orders something"
-        return box[0]
+        given = sealed.broadcast(order, self._calls)
+        assert given is not None, "the first rank orders something"
+        return given
 
     def obey(self, order: Call | Factory) -> list[Any]:
         """Build the worker or call it; the first rank gets the results of all ranks."""
-        from torch import distributed
+        from whet.system import sealed
 
         result = None
         if isinstance(order, Call):
@@ -82,9 +87,7 @@ class Seat:
             result = getattr(self._worker, order.method)(*args, **kwargs)
         else:
             self._worker = order(self.rank)
-        results: list[Any] | None = [None] * self.rank.world if self.rank.rank == 0 else None
-        distributed.gather_object(result, results, dst=0, group=self._calls)
-        return results or []
+        return sealed.gather(result, self._calls) or []
 
     def say_ended(self, code: int) -> None:
         """Leave word for ranks that are in the middle of a call."""
@@ -223,6 +226,20 @@ def exit_code(error: BaseException | None) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if isinstance(error, UserError) else int(error is not None)
+
+
+def _store(launch: Launch) -> Any:
+    """The store where the job's processes meet: torchrun's own, or one that the first process opens.
+
+    torch would open it on all networks.
+    """
+    from torch import distributed
+
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if launch.rank == 0 and address and port.isdecimal() and not agent:
+        return open_store(address, int(port))
+    return next(distributed.rendezvous("env://", timeout=COLLECTIVE_TIMEOUT))[0]
 
 
 def _device(wanted: str, launch: Launch) -> str:

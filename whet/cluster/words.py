@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from whet.cluster.host import STACK_SIGNAL, log_file, stack_file
+from whet.system import groups
+from whet.system.groups import Leader
 
 _SETTLE_SECONDS = 2.0
 _PRINTED_LINES = 12
@@ -23,9 +24,14 @@ class Member:
     """A rank as the caller knows it."""
 
     rank: int
-    pid: int
+    leader: Leader
     node: str
     hostname: str
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self.leader.pid
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,9 @@ def collect(members: Sequence[Member], folder: str) -> dict[int, Words]:
     """Ask the ranks of this machine for their stacks and read what they left; a dead one only left prints."""
     place = Path(folder)
     before = {member.rank: _size(stack_file(place, member.rank)) for member in members}
-    asked = [member for member in members if _is_ours(member.pid)]
+    asked = [member for member in members if groups.lives(member.leader)]
     for member in asked:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(member.pid, STACK_SIGNAL)
     end = time.monotonic() + _SETTLE_SECONDS
     sizes: list[int] = []
@@ -64,20 +70,10 @@ def collect(members: Sequence[Member], folder: str) -> dict[int, Words]:
     }
 
 
-def end_processes(pids: Iterable[int]) -> None:
-    """SIGKILL to workers of this machine and to all that they started: each leads a process group of its own."""
-    for pid in pids:
-        if _is_ours(pid) or not Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-
-
-def _is_ours(pid: int) -> bool:
-    """Whether a number still belongs to a worker of Ray's: the system gives numbers of the dead to others."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::")
-    except OSError:
-        return False
+def end_processes(leaders: Iterable[Leader]) -> None:
+    """SIGKILL to workers of this machine and to all that they started, also to what a dead worker left."""
+    for leader in leaders:
+        groups.end(leader)
 
 
 def _size(file: Path) -> int:

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from whet.system import sealed
+
 T = TypeVar("T")
 
 
@@ -75,17 +77,13 @@ class Ranks:
         """Numbers by name of every share; not all need to have the same names."""
         if self.group is None:
             return [numbers]
-        found: list[dict[str, float]] = [{} for _ in range(dist.get_world_size(self.group))]
-        dist.all_gather_object(found, numbers, group=self.group)
-        return found
+        return sealed.all_gather(numbers, self.group, self.device)
 
     def told(self, value: T) -> T:
         """The first rank's value, which can be pickled, on every rank."""
         if self.everyone is None:
             return value
-        box: list[T | None] = [value]
-        dist.broadcast_object_list(box, group=self.everyone, group_src=0, device=self.device)
-        return cast(T, box[0])
+        return cast(T, sealed.broadcast(value, self.everyone, device=self.device))
 
     def totals(self, numbers: dict[str, float]) -> dict[str, float]:
         """Sums over shares of numbers by name."""

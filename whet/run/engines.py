@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.cluster import Rank
@@ -18,6 +17,7 @@ from whet.rollout.hf import HFEngine
 from whet.rollout.native import NativeEngine
 from whet.run.servers import is_server, open_server
 from whet.run.vllm import open_vllm_engine
+from whet.system import sealed
 
 
 def default_slots(device: torch.device) -> int:
@@ -46,8 +46,7 @@ def devices_shared(config: Config, rank: Rank) -> Iterator[None]:
         yield
         return
     own = os.environ[name]
-    seen: list[str] = [""] * rank.world
-    dist.all_gather_object(seen, own)
+    seen = sealed.all_gather(own)
     first = rank.rank // size * size
     os.environ[name] = ",".join(seen[first : first + size])  # this process has chosen its own device long ago
     try:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from whet.cluster import waiting_for_ranks
+from whet.cluster import open_store, waiting_for_ranks
 
 BUCKET_BYTES = 1 << 28
 _ALIGNED = 16  # bytes; a tensor in a bucket can then be viewed as any dtype
@@ -41,7 +41,7 @@ class Meeting(NamedTuple):
 def invite(receivers: int) -> tuple[dist.TCPStore, Meeting]:
     """Listen for the receivers, on a port that is free, at the address by which other ranks know this one."""
     address = os.environ["MASTER_ADDR"]
-    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+    store = open_store(address)
     return store, Meeting(address, store.port, receivers + 1)
 
 

@@ -22,6 +22,7 @@ from whet.rollout.vllm.media import Shown
 from whet.rollout.vllm.process import end_group, ending, last_words
 from whet.rollout.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.vllm.settings import CHILD, Settings
+from whet.system import groups
 
 Offer = WeightSender | WeightsAtHand
 Hear = Callable[[str, dict[str, Any]], None]  # what was added to the sample of a key
@@ -198,13 +199,15 @@ class ProcessChannel(Channel):
                 env=settings.environment(),
                 start_new_session=True,  # Ctrl-C reaches the trainer only; ending the group reaches vLLM's workers
             )
+        self._leader = groups.leader_of(self.process.pid)
         super().__init__(ours, arguments, self._ended)
 
     def close(self) -> None:
         """End the child and everything it started; the log of one that died stays."""
         died = self._gone is not None
         super().close()
-        end_group(self.process, grace=10.0 if self._started.done() else 0.0)  # one that still starts does not listen
+        grace = 10.0 if self._started.done() else 0.0  # one that still starts does not listen
+        end_group(self.process, self._leader, grace)
         if not self._keep_log and not died:
             self._log.unlink(missing_ok=True)
 

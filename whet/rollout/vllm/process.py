@@ -9,6 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from whet.system import groups
+from whet.system.groups import Leader
+
 _LINES = 15
 _VANISH_SECONDS = 5.0  # for the system to clear away what was killed
 
@@ -32,14 +35,12 @@ def last_words(log: Path) -> str:
     return "(nothing)"
 
 
-def end_group(process: subprocess.Popen[bytes], grace: float = 10.0) -> None:
-    """Wait `grace` seconds for a process that was told to end, then end it and everything in its group."""
+def end_group(process: subprocess.Popen[bytes], leader: Leader, grace: float = 10.0) -> None:
+    """Wait `grace` seconds for a process that was told to end, then end it and everything in the group it leads."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=grace)
     last = time.monotonic() + _VANISH_SECONDS
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < last:  # the group outlives its leader while a worker is left
-            os.killpg(process.pid, signal.SIGKILL)
-            process.poll()
-            time.sleep(0.02)
+    while time.monotonic() < last and groups.end(leader):  # the group outlives its leader while a worker is left
+        process.poll()
+        time.sleep(0.02)
     process.wait()

@@ -7,8 +7,6 @@ carries.
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import secrets
 import socket
 import threading
@@ -21,7 +19,8 @@ from torch import Tensor
 
 from whet.rollout.engine import Weights
 from whet.rollout.vllm.child.whet_vllm_share import device_name, share
-from whet.rollout.vllm.child.whet_vllm_wire import buckets, checksum, fill, receive, send
+from whet.rollout.vllm.child.whet_vllm_wire import buckets, checksum, fill, receive_note, send
+from whet.rollout.vllm.doorway import Doorway
 
 BUCKET_BYTES = 1 << 28
 _AS_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes an element
@@ -47,8 +46,8 @@ class WeightSender:
         self.whole = False
         self.error: BaseException | None = None
         self._weights, self._expected = weights, workers
-        self._listener = socket.create_server((host, 0))
-        self.host, self.port = self._listener.getsockname()[:2]
+        self._doorway = Doorway(host, self.token)
+        self.host, self.port = self._doorway.address
         self._workers: list[_Worker] = []
         self._buffers: dict[int, Tensor] = {}
         self._sent = self._taken = 0
@@ -59,9 +58,7 @@ class WeightSender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes a thread that still waits for a worker
-        self._listener.close()
+        self._doorway.close()  # wakes a thread that still waits for a worker
         self._thread.join()
         if self._buffers:
             self._buffers.clear()
@@ -82,7 +79,9 @@ class WeightSender:
     def _run(self) -> None:
         try:
             while len(self._workers) < self._expected:
-                self._accept()
+                connection, device = self._doorway.admit()
+                self._workers.append(_Worker(connection, device))
+            self._doorway.close()
             for table, tensors, size in buckets(self._weights(), BUCKET_BYTES):
                 self._deliver(table, tensors, size)
             while self._taken < self._sent:
@@ -138,22 +137,7 @@ class WeightSender:
         probe = torch.full((1 << 21,), secret, dtype=torch.uint8, device=device)
         torch.cuda.synchronize(device)
         send(worker.connection, {"probe": share(probe)})
-        answer, _ = receive(worker.connection)
-        return answer["sees"] == secret
-
-    def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        connection.settimeout(10)  # a stranger that says nothing must not stop the others
-        try:
-            message, _ = receive(connection)
-        except (OSError, EOFError, ValueError):
-            message = {}
-        if not hmac.compare_digest(str(message.get("token", "")).encode(), self.token.encode()):
-            connection.close()
-            return
-        connection.settimeout(None)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._workers.append(_Worker(connection, str(message.get("device", ""))))
+        return _note(worker.connection).get("sees") == secret
 
     def _send(self, message: dict[str, Any], body: memoryview | None = None, only: list[_Worker] | None = None) -> None:
         for worker in self._workers if only is None else only:
@@ -162,8 +146,16 @@ class WeightSender:
     def _wait_for_workers(self) -> None:
         """Until every worker has taken one bucket more."""
         for worker in self._workers:
-            receive(worker.connection)
+            _note(worker.connection)
         self._taken += 1
+
+
+def _note(connection: socket.socket) -> dict[str, Any]:
+    """What a worker answers; one that does not keep to the protocol counts as gone."""
+    try:
+        return receive_note(connection)
+    except ValueError as error:
+        raise ConnectionError(str(error)) from error
 
 
 class WeightsAtHand:

@@ -27,6 +27,7 @@ from whet.rollout.server.engine import Written
 from whet.rollout.vllm.process import end_group, ending, last_words
 from whet.rollout.vllm.sender import WeightSender
 from whet.rollout.vllm.settings import CHILD, EXTENSION, Settings, write_folder
+from whet.system import groups, listeners
 from whet.types import Prompt
 
 _POLL_SECONDS = 0.5
@@ -127,6 +128,7 @@ class OwnServerEngine(VLLMServerEngine):
                 start_new_session=True,
             )
         os.close(lifeline)
+        self._leader = groups.leader_of(self.process.pid)
         client = Client(f"http://127.0.0.1:{port}", token)
         super().__init__(client, tokenizer, end_ids, settings.max_num_seqs)
         try:
@@ -163,7 +165,7 @@ class OwnServerEngine(VLLMServerEngine):
         """End the server and everything it started."""
         super().close()
         self.process.terminate()
-        end_group(self.process)
+        end_group(self.process, self._leader)
         os.close(self._lifeline)
         self._folder.cleanup()
 
@@ -172,6 +174,8 @@ class OwnServerEngine(VLLMServerEngine):
             self._raise_if_dead()
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()  # it listens once its engine is up
+                if listeners.is_foreign(port):  # it would be told the key
+                    raise UserError(f"worker.rollout.mode=server: another user took port {port}; start the run again")
                 self.run(self.client.get("/health"))
                 return
             except OSError:

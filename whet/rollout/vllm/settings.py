@@ -18,6 +18,7 @@ from transformers.utils import cached_file
 
 from whet.errors import UserError
 from whet.rollout.vllm import child
+from whet.system import private
 
 CHILD = Path(child.__file__).parent
 EXTENSION = "whet_vllm_extension.WhetExtension"
@@ -130,6 +131,8 @@ class Settings:
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_HOST_IP": "127.0.0.1",  # all of its processes are on this machine, and nobody else's business
+            "VLLM_RPC_BASE_PATH": str(private.folder()),  # its Unix sockets
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         }
         return ours | os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}

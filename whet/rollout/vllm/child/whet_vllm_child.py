@@ -15,8 +15,10 @@ from whet_vllm_host import serve
 
 
 def end_group() -> None:
-    """End this process and all it started, at once."""
-    os.killpg(os.getpgid(0), signal.SIGKILL)
+    """End this process and all it started, at once; never a group that it does not lead."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

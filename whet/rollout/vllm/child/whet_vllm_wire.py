@@ -31,6 +31,23 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], bytearray]:
     return json.loads(bytes(_read(connection, header))), _read(connection, body)
 
 
+def receive_note(connection: socket.socket, limit: int = 4096) -> dict[str, Any]:
+    """Read one frame without a body from a peer that is not trusted; ValueError for anything else.
+
+    Nothing larger than `limit` is ever allocated.
+    """
+    header, body = struct.unpack("!QQ", _read(connection, 16))
+    if header > limit or body:
+        raise ValueError(f"a frame of {header} and {body} bytes where a short note was expected")
+    try:
+        message = json.loads(bytes(_read(connection, header)))
+    except RecursionError as error:
+        raise ValueError("a note that is nested too deeply") from error
+    if not isinstance(message, dict):
+        raise ValueError("a note that is no object")
+    return message
+
+
 def _read(connection: socket.socket, size: int) -> bytearray:
     data = bytearray(size)
     view = memoryview(data)
