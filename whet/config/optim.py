@@ -11,7 +11,7 @@ from whet.config.keys import key
 class OptimConfig:
     """AdamW and its schedule; the schedule moves once per training step."""
 
-    lr: float = key(1e-6, "learning rate", least=0)
+    lr: float = key(1e-6, "learning rate", least=0, most=1000)
     betas: tuple[float, float] = key((0.9, 0.999), "decay rates of AdamW's two moments", least=0, below=1)
     weight_decay: float = key(0.01, "decoupled weight decay", least=0)
     strategy: str = key(

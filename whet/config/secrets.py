@@ -17,11 +17,12 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _NAMES = {"password", "passwd", "passphrase", "pwd", "secret", "credential", "credentials", "authorization", "bearer"}
 _JOINED = re.compile(r"(api|access|private|secret|auth|encryption|account|subscription)(key|token|secret|password)s?")
 _TEXT_TOKENS = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "stop", "end", "start", "image", "video", "special"}
+# Both are anchored at the beginning of a word, so that a long text is searched in linear time.
 _FORMS = re.compile(
-    r"(sk|pk|rk)-[\w-]{16,}|hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{12,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*|Bearer\s+\S+"
+    r"(?<![\w-])(?:(sk|pk|rk)-[\w-]{16,}|hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
+    r"|AKIA[0-9A-Z]{12,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*|Bearer\s+\S+)"
 )
-_IN_ADDRESS = re.compile(r"(\w+://)[^/\s:@]*:[^/\s@]+@")
+_IN_ADDRESS = re.compile(r"(\b\w{1,32}://)[^/\s:@]*:[^/\s@]+@")
 _ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\b|\$\{\s*env\b")
 _REFERENCE = re.compile(r"\$\{([^{}:]+)\}")
 
@@ -57,19 +58,23 @@ def masked_arguments(arguments: list[str]) -> list[str]:
     return [f"{name}{equals}{masked(value, name) if equals else ''}" for name, equals, value in pairs]
 
 
-def comes_from_environment(raw: Any, tree: Any = None, depth: int = 0) -> bool:
-    """Whether a value as written reads an environment variable, itself or by way of other keys of `tree`."""
+def comes_from_environment(raw: Any, tree: Any = None, seen: set[str] | None = None) -> bool:
+    """True if a value as written reads an environment variable, itself or by way of other keys of `tree`.
+
+    Every key is followed once: `seen` holds those that were.
+    """
+    seen = set() if seen is None else seen
     if isinstance(raw, dict):
-        return any(comes_from_environment(item, tree, depth) for item in raw.values())
+        return any(comes_from_environment(item, tree, seen) for item in raw.values())
     if isinstance(raw, list):
-        return any(comes_from_environment(item, tree, depth) for item in raw)
+        return any(comes_from_environment(item, tree, seen) for item in raw)
     if not isinstance(raw, str) or "${" not in raw:
         return False
-    if _ENVIRONMENT.search(raw) or depth > 20:
+    if _ENVIRONMENT.search(raw):
         return True
     if tree is None:
         return False
-    return any(_reads(name.strip(), tree, depth) for name in _REFERENCE.findall(raw))
+    return any(_reads(name.strip(), tree, seen) for name in _REFERENCE.findall(raw))
 
 
 def _is_reference(value: Any) -> bool:
@@ -77,12 +82,15 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"\$\{oc\.env:[^,{}]*\}", value.strip()) is not None
 
 
-def _reads(name: str, tree: Any, depth: int) -> bool:
+def _reads(name: str, tree: Any, seen: set[str]) -> bool:
     if name.startswith(".") or "[" in name:
         return True  # not followed: rather too little is stored than too much
+    if name in seen:
+        return False
+    seen.add(name)
     found = tree
     for part in name.split("."):
         if not isinstance(found, dict) or part not in found:
             return False
         found = found[part]
-    return comes_from_environment(found, tree, depth + 1)
+    return comes_from_environment(found, tree, seen)

@@ -139,7 +139,10 @@ class Updates:
         if ranks.is_first:
             state = torch_file.load(folder / "optimizer.pt")
             check_optimizer_state(self.optimizer, state, folder / "optimizer.pt")
+        chosen = [{name: each[name] for name in each if name != "params"} for each in self.optimizer.param_groups]
         load_optimizer_state(self.optimizer, state, ranks)
+        for group, settings in zip(self.optimizer.param_groups, chosen):
+            group.update(settings)  # a config that was changed since counts, not what the checkpoint was made with
 
 
 def read(numbers: Sequence[Tensor | float]) -> list[float]:
