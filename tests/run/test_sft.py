@@ -307,10 +307,10 @@ def test_commands_of_the_guide(tmp_path, quickstart):
         process = start(tmp_path, name, *arguments, *cut, "trainer.device=cpu")
         assert process.wait() == 0, process.text()
         if name == "train":  # what was learned is where training with rewards begins
-            assert settled(run_folder(tmp_path) / "metrics.jsonl")[0]["val/accuracy"] > 0.95
+            assert settled(run_folder(tmp_path) / "metrics.jsonl")[0]["val/accuracy"] > 0.9
     said = settled(sft_folder(tmp_path) / "metrics.jsonl")
     assert said[0]["val/loss"] == pytest.approx(0.29, abs=0.02)
-    assert said[-1]["val/loss"] < 0.01
+    assert said[-1]["val/loss"] < 0.03
 
 
 def test_rows_of_the_guide_are_read(tmp_path, quickstart):

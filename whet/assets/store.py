@@ -140,7 +140,7 @@ def _writable_home(name: str, need: int) -> Path:
             pass
     except OSError as error:
         raise UserError(
-            f"{name} is made on this machine and kept in {root}, which cannot be written to ({error.strerror}). "
+            f"{name} is written once and kept in {root}, which cannot be written to ({error.strerror}). "
             "Set the environment variable WHET_HOME to a folder that can."
         ) from error
     free = shutil.disk_usage(root).free
