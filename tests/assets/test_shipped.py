@@ -72,7 +72,9 @@ def test_folders_are_those_that_transformers_saves(whet_home, tmp_path, name):
         assert {path.name for path in tmp_path.iterdir()} == {path.name for path in folder.iterdir()}
     for file in names:
         assert json.loads((tmp_path / file).read_text()) == json.loads((folder / file).read_text()), file
-    shapes = [{key: value.shape for key, value in load_file(at / "model.safetensors").items()} for at in (folder, tmp_path)]
+    shapes = [
+        {key: value.shape for key, value in load_file(at / "model.safetensors").items()} for at in (folder, tmp_path)
+    ]
     assert shapes[0] == shapes[1]
 
 
