@@ -8,7 +8,7 @@ small.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ CHAT_TEMPLATE = """\
 class Family:
     """What differs between the two families."""
 
-    config: type[PretrainedConfig]
+    config: Callable[..., PretrainedConfig]
     model: type[PreTrainedModel]
     patch: int  # pixels of a patch's side
     mean: tuple[float, float, float]
