@@ -139,7 +139,7 @@ def test_making_a_builtin_trains_nothing_and_leaves_the_random_state(tmp_path):
         "import sys, torch\n"
         "from whet.assets import builtin\n"
         "before = torch.get_rng_state()\n"
-        f"for name in {MODELS!r}: builtin(f'whet/{{name}}', print)\n"
+        "for name in ('quickstart', 'vision'): builtin(f'whet/{name}', print)\n"
         "assert torch.equal(before, torch.get_rng_state())\n"
         "print([name for name in sys.modules if name.startswith('whet.assets.warm_start')])\n"
     )
