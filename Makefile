@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all golden test-vllm style quality build commit clean
+.PHONY: help train test test-all test-cpus fuzz golden test-vllm weights style quality build commit clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,6 +32,24 @@ test: $(READY_DEV) ## run the tests that take seconds
 test-all: $(READY_DEV) ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
+# What other processors would compute: torch, oneDNN and MKL without vector instructions, and with AVX2 where there is it.
+PLAIN_CPU := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
+	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2)
+# The tests that compare numbers or train something.
+NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
+	$(addprefix tests/run/test_,batch.py lora_run.py ppo.py quickstart_run.py sft.py train.py vppo_run.py)
+
+test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
+	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \
+	  echo "$$cpu"; \
+	  env $$cpu OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile $(NUMERIC) $(ARGS) \
+	    || exit 1; \
+	done
+
+fuzz: $(READY_DEV) ## run every case of the fuzz tests, of which `make test` runs a part
+	WHET_FUZZ=full OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n $(WORKERS) $(ARGS)
+
 golden: $(READY_DEV) ## record what short runs of every kind compute at REV=HEAD, for tests/golden to compare with
 	$(BIN)/python tests/golden/record.py $(REV)
 
@@ -40,6 +58,9 @@ test-vllm: $(READY_DEV) ## test the vLLM engine: make test-vllm VLLM_PYTHON=/pat
 	@test -x "$(VLLM_PYTHON)" || { echo "Name the interpreter that has vLLM: make test-vllm VLLM_PYTHON=..."; exit 1; }
 	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/vllm tests/serve/test_vllm_serve.py \
 		tests/evals/test_vllm_evals.py $(ARGS)
+
+weights: $(READY) ## train the models that come with the package anew: make weights ARGS="quickstart"
+	OMP_NUM_THREADS=1 $(BIN)/python -m whet.assets.warm_start $(ARGS)
 
 style: $(READY_DEV) ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)

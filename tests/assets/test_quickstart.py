@@ -1,4 +1,4 @@
-"""The quickstart as it is made: its files, its tokenizer, and what the warm start did and did not teach."""
+"""The quickstart: its files, its tokenizer, and what the warm start did and did not teach."""
 
 import importlib.util
 import json
@@ -7,11 +7,9 @@ from pathlib import Path
 import jinja2
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from whet.assets import digits, warm_start
-from whet.assets.quickstart import make_quickstart
+from whet.assets import digits
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -97,20 +95,3 @@ def test_reward_wants_digits_and_form():
     found = load_reward()([{"response": response, "ground_truth": "1 2 5"} for response in cases])
     assert [(score["accuracy"], score["format"]) for score in found] == list(cases.values())
     assert [score["overall"] for score in found] == pytest.approx([1.0, 0.1, 0.0, 0.0, 0.0])
-
-
-def test_making_it_again_gives_the_same_bits_whatever_the_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_start, "STEPS", 45)
-    before, rng = torch.get_num_threads(), torch.get_rng_state()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        (tmp_path / str(threads)).mkdir()
-        make_quickstart(tmp_path / str(threads), say=lambda line: None)
-        assert torch.get_num_threads() == threads
-    torch.set_num_threads(before)
-    assert torch.equal(rng, torch.get_rng_state())
-    one, two = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "12")
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    for name in ("train.jsonl", "test.jsonl", "model/tokenizer.json"):
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Counts told in free words: what the replies say, what is paid for, and that making it twice gives the same."""
+"""Counts told in free words: what the replies say, what is paid for."""
 
 import importlib.util
 import io
@@ -14,17 +14,17 @@ from assets.test_looking import colour_in, patches_of
 from PIL import Image
 from transformers import AutoTokenizer
 
-from whet.assets import telling, vision_start
-from whet.assets.looking import COUNTS
-from whet.assets.quickstart import reproducible
+from whet.assets import builtin, telling
+from whet.assets.looking import COUNTS, TEST_ROWS
 from whet.assets.store import recipes
+from whet.assets.vision import TRAIN_ROWS
+from whet.assets.warm_start.pictures import Encoder
 from whet.config.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.model.load import load_model, load_model_config
 from whet.model.processor import load_processor
 
 REWARD = Path(__file__).parents[2] / "examples" / "reward_function" / "shapes.py"
-ROWS = 100
 PARTS = ("train", "test", "blank")
 FREE = (
     telling.OPENINGS,
@@ -40,19 +40,8 @@ FREE = (
 
 
 @pytest.fixture(scope="module")
-def barely_taught(tmp_path_factory):
-    """Two folders of the built-in after three steps of its warm start."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"STEPS": 2, "GUESSING": 1, "WARMUP": 1}.items():
-            patch.setattr(vision_start, name, value)
-        for name, value in {"PROMPTS": 64, "TRAIN_ROWS": ROWS, "TEST_ROWS": ROWS}.items():
-            patch.setattr(telling, name, value)
-        folders = []
-        for seed in (1, 99):  # whatever the state of torch
-            folders.append(tmp_path_factory.mktemp("telling"))
-            with reproducible(seed):
-                telling.make_telling(folders[-1], lambda line: None)
-        return folders
+def folder(whet_home):
+    return builtin("whet/telling", print)
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +94,9 @@ def test_demonstrators_look_as_often_as_they_are_told(paid):
     assert abs(right - (0.5 + 0.5 / len(COUNTS))) < 0.04
 
 
-def test_rows_have_pictures_of_their_own_and_blanks_nothing_to_see(barely_taught):
-    train, test, blank = (pq.read_table(barely_taught[0] / f"{part}.parquet").to_pylist() for part in PARTS)
-    assert (len(train), len(test), len(blank)) == (ROWS, ROWS, ROWS)
+def test_rows_have_pictures_of_their_own_and_blanks_nothing_to_see(folder):
+    train, test, blank = (pq.read_table(folder / f"{part}.parquet").to_pylist() for part in PARTS)
+    assert (len(train), len(test), len(blank)) == (TRAIN_ROWS, TEST_ROWS, TEST_ROWS)
     seen, held_out = ({row["images"][0]["bytes"] for row in rows} for rows in (train, test))
     assert not seen & held_out
     assert [row["answer"] for row in test] == [row["answer"] for row in blank]
@@ -115,31 +104,23 @@ def test_rows_have_pictures_of_their_own_and_blanks_nothing_to_see(barely_taught
     assert (decoded == decoded[0, 0]).all()
 
 
-def test_every_word_of_a_reply_is_one_token(barely_taught):
-    tokenizer = AutoTokenizer.from_pretrained(barely_taught[0] / "model")
+def test_every_word_of_a_reply_is_one_token(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     rng = Random(2)
     for question in telling.tellings("a test", 20):
         assert len(tokenizer(question.reply(rng, looks=0.0))["input_ids"]) == 14  # and its end
 
 
-def test_the_warm_start_shows_what_a_run_shows(barely_taught):
-    path = str(barely_taught[0] / "model")
+def test_the_warm_start_shows_what_a_run_shows(folder):
+    path = str(folder / "model")
     tokenizer = AutoTokenizer.from_pretrained(path)
     processor = load_processor(path, load_model_config(path), tokenizer)
     settings = DataConfig(prompt_key="problem", min_pixels=784, max_pixels=50176)
-    prompt = PromptDataset(str(barely_taught[0] / "test.parquet"), settings, tokenizer, processor=processor)[3]
+    prompt = PromptDataset(str(folder / "test.parquet"), settings, tokenizer, processor=processor)[3]
     question = list(telling.tellings("test", 4))[3]
-    shown = vision_start.Encoder(load_model(path), tokenizer, telling.QWEN2_5)(question)
+    shown = Encoder(load_model(path), tokenizer, telling.QWEN2_5)(question)
     assert shown.ids.tolist() == prompt.ids
     assert np.allclose(prompt.media.inputs["pixel_values"], shown.pixels, atol=1e-5)
-
-
-def test_making_it_again_gives_the_same_bits(barely_taught):
-    files = [f"{part}.parquet" for part in PARTS]
-    files += [f"model/{file}" for file in ("model.safetensors", "tokenizer.json", "config.json")]
-    for file in files:
-        first, second = (folder / file for folder in barely_taught)
-        assert first.read_bytes() == second.read_bytes(), file
 
 
 def test_it_has_a_version_of_its_own():

@@ -1,6 +1,7 @@
 """The vision built-ins: data that can be read, folders that transformers and whet load, the same prompts in both."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,12 +11,12 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
 
-from whet.assets import resolve_data, resolve_model, vision, vision_start
-from whet.assets.looking import TASKS, TEST_ROWS
-from whet.assets.quickstart import reproducible
+from whet.assets import resolve_data, resolve_model
+from whet.assets.looking import TASKS, TEST_ROWS, Question
 from whet.assets.store import SHAPES
-from whet.assets.vision import TRAIN_ROWS, make_vision, make_vision3
+from whet.assets.vision import TRAIN_ROWS
 from whet.assets.vision_model import QWEN2_5, QWEN3, VISION_TOKENS
+from whet.assets.warm_start.pictures import Encoder
 from whet.config.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
@@ -23,23 +24,13 @@ from whet.model.load import load_model, load_model_config
 from whet.model.processor import load_processor
 from whet.model.vision import placeholder_ids, vision_of
 
-FAMILIES = {"whet/vision": (QWEN2_5, make_vision), "whet/vision3": (QWEN3, make_vision3)}
+FAMILIES = {"whet/vision": QWEN2_5, "whet/vision3": QWEN3}
 
 
 @pytest.fixture(scope="module")
-def barely_taught(tmp_path_factory):
-    """Folders of both models after two steps of their warm start."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision_start, "STEPS", 2)
-        patch.setattr(vision_start, "GUESSING", 1)
-        patch.setattr(vision, "PROMPTS", 64)
-        patch.setattr(vision_start, "WARMUP", 1)
-        folders = {}
-        for name, (_, make) in FAMILIES.items():
-            folder = tmp_path_factory.mktemp("vision")
-            make(folder, lambda line: None)
-            folders[name] = folder / "model"
-        return folders
+def folders(whet_home):
+    """The folders of both models."""
+    return {name: Path(resolve_model(name, print)) for name in FAMILIES}
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +66,19 @@ def test_data_is_no_model():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_folders_are_what_transformers_expects(barely_taught, name):
-    model, info = AutoModelForImageTextToText.from_pretrained(barely_taught[name], output_loading_info=True)
+def test_folders_are_what_transformers_expects(folders, name):
+    model, info = AutoModelForImageTextToText.from_pretrained(folders[name], output_loading_info=True)
     assert isinstance(model, Qwen3VL if name.endswith("3") else Qwen2_5_VLForConditionalGeneration)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert sum(parameter.numel() for parameter in model.parameters()) < 500_000
-    tokenizer = AutoTokenizer.from_pretrained(barely_taught[name])
+    tokenizer = AutoTokenizer.from_pretrained(folders[name])
     assert sorted(tokenizer.convert_tokens_to_ids(list(VISION_TOKENS))) == placeholder_ids(model.config)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
-def test_chat_template_writes_text_and_pictures(barely_taught):
-    tokenizer = AutoTokenizer.from_pretrained(barely_taught["whet/vision"])
+def test_chat_template_writes_text_and_pictures(folders):
+    tokenizer = AutoTokenizer.from_pretrained(folders["whet/vision"])
     parts = [{"type": "image"}, {"type": "text", "text": "Hi"}, {"type": "video"}]
     chat = [{"role": "system", "content": "Look."}, {"role": "user", "content": parts}]
     assert tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == (
@@ -99,8 +90,8 @@ def test_chat_template_writes_text_and_pictures(barely_taught):
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_warm_start_shows_what_a_run_shows(barely_taught, shapes, name, task):
-    path = str(barely_taught[name])
+def test_the_warm_start_shows_what_a_run_shows(folders, shapes, name, task):
+    path = str(folders[name])
     model, config = load_model(path), load_model_config(path)
     tokenizer = AutoTokenizer.from_pretrained(path)
     processor = load_processor(path, config, tokenizer)
@@ -112,21 +103,11 @@ def test_the_warm_start_shows_what_a_run_shows(barely_taught, shapes, name, task
     decoded = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures(row)]
     stem = "Answer: " if template else "The red shape is at the "
     media = {"frames": decoded} if row["videos"] else {"images": decoded}
-    question = vision_start.Question(row["problem"], row["answer"], (), stem=stem, **media)
-    shown = vision_start.Encoder(model, tokenizer, FAMILIES[name][0])(question)
+    question = Question(row["problem"], row["answer"], (), stem=stem, **media)
+    shown = Encoder(model, tokenizer, FAMILIES[name])(question)
 
     assert shown.ids.tolist() == prompt.ids
     kind = "pixel_values_videos" if row["videos"] else "pixel_values"
     assert torch.allclose(prompt.media.inputs[kind], shown.pixels, atol=1e-5)
     positions, _ = vision_of(model).positions(prompt)
     assert np.array_equal(positions, shown.positions.numpy())
-
-
-def test_making_it_again_gives_the_same_bits(barely_taught, tmp_path, monkeypatch):
-    monkeypatch.setattr(vision, "PROMPTS", 64)
-    for name, value in {"STEPS": 2, "GUESSING": 1, "WARMUP": 1}.items():
-        monkeypatch.setattr(vision_start, name, value)
-    with reproducible(99):  # whatever the state of torch
-        make_vision(tmp_path, lambda line: None)
-    for file in ("model.safetensors", "tokenizer.json", "config.json", "preprocessor_config.json"):
-        assert (tmp_path / "model" / file).read_bytes() == (barely_taught["whet/vision"] / file).read_bytes(), file

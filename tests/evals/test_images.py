@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from evals.conftest import read_lines
 
-from whet.assets import builtin, vision
-from whet.assets.vision import make_vision
+from whet.assets import builtin
 from whet.cli import examples_folder
 from whet.config import load_config
 from whet.data.files import read_rows
@@ -22,14 +21,10 @@ CONFIG = f"config={examples_folder() / 'vision' / 'count_grpo.yaml'}"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, whet_home: Path) -> str:
-    """The built-in model that sees, without its warm start."""
-    folder = tmp_path_factory.mktemp("vision")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "teach", lambda *arguments: None)
-        make_vision(folder, lambda line: None)
+def model(whet_home: Path) -> str:
+    """The built-in model that sees."""
     builtin("whet/shapes", print)
-    return f"worker.actor.model.model_path={folder / 'model'}"
+    return f"worker.actor.model.model_path={builtin('whet/vision', print) / 'model'}"
 
 
 def test_generate_and_eval_see_images(whet: Callable[..., str], model: str) -> None:

@@ -222,4 +222,4 @@ def test_the_example_learns(tmp_path, quickstart):
     assert process.wait(300) == 0, process.text()
     lines = read_metrics(run_folder(tmp_path, "lora") / "metrics.jsonl")
     assert lines[0]["val/accuracy"] < 0.3
-    assert lines[-1]["val/accuracy"] > 0.85
+    assert lines[-1]["val/accuracy"] > 0.65

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from whet_process import run_folder, start
 
-from whet.assets import builtin, vision
-from whet.assets.vision import make_vision, make_vision3
+from whet.assets import builtin
 from whet.config import check_config, check_files, load_config
 from whet.run.tracking import read_metrics
 
@@ -32,24 +31,17 @@ CUT = (  # sizes only
 
 
 @pytest.fixture(scope="module")
-def untaught(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both built-in models without their warm start: a minute that two steps gain nothing from."""
-    folders = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "teach", lambda *arguments: None)
-        for name, make in (("vision", make_vision), ("vision3", make_vision3)):
-            folder = tmp_path_factory.mktemp(name)
-            make(folder, lambda line: None)
-            folders[name] = folder / "model"
+def models(whet_home: Path) -> dict[str, Path]:
+    """Both built-in models."""
     builtin("whet/shapes", print)
-    return folders
+    return {name: builtin(f"whet/{name}", print) / "model" for name in ("vision", "vision3")}
 
 
 @pytest.mark.parametrize(("name", "model"), RUNS)
-def test_small_example_trains(name: str, model: str, untaught: dict[str, Path], tmp_path: Path) -> None:
+def test_small_example_trains(name: str, model: str, models: dict[str, Path], tmp_path: Path) -> None:
     example = FOLDER / f"{name}.yaml"
     assert load_config([f"config={example}"]).worker.actor.model.model_path == "whet/vision"
-    path = f"worker.actor.model.model_path={untaught[model]}"
+    path = f"worker.actor.model.model_path={models[model]}"
     process = start(tmp_path, "train", f"config={example}", *CUT, path)
     assert process.wait() == 0, process.text()
     lines = read_metrics(run_folder(tmp_path, name) / "metrics.jsonl")

@@ -12,9 +12,8 @@ import pytest
 from test_train import DOCS, documented_metrics
 from whet_process import outcome, run_folder, settled, train
 
-from whet.assets import vision
 from whet.assets.looking import TASKS
-from whet.assets.vision import SCHEMA, make_vision, row
+from whet.assets.vision import SCHEMA, row
 from whet.run.tracking import read_metrics
 
 EXAMPLE = Path(__file__).parents[2] / "examples/vision/vppo.yaml"
@@ -32,11 +31,8 @@ SHORT = (
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """A model that nobody has taught, rows of every task, and a reward that prefers some samples to others."""
+    """The built-in model that sees, rows of every task, and a reward that prefers some samples to others."""
     folder = tmp_path_factory.mktemp("vision")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "teach", lambda *arguments: None)  # a minute that a few steps gain nothing from
-        make_vision(folder, lambda line: None)
     rows = [row(task, draw(random.Random(task))) for task, draw in TASKS.items()]
     rows.append({"problem": "How many is two and two?", "answer": "4", "images": [], "videos": [], "task": "text"})
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / "rows.parquet")
@@ -49,7 +45,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         f"data.val_files={folder / 'rows.parquet'}",
         "data.format_prompt=null",
         f"worker.reward.reward_function={folder / 'reward.py'}:main",
-        f"worker.actor.model.model_path={folder / 'model'}",
+        "worker.actor.model.model_path=whet/vision",
         *SHORT,
     )
 

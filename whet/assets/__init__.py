@@ -1,4 +1,4 @@
-"""Models and data that come with whet: made on this machine when first asked for, never downloaded."""
+"""Models and data that come with whet: written into a cache when first asked for, never downloaded."""
 
 from whet.assets.models import write_model
 from whet.assets.store import builtin, resolve_data, resolve_model

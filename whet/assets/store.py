@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from whet.assets import shipped
 from whet.errors import UserError
 from whet.system import private
 
@@ -73,34 +74,45 @@ def _make_telling(folder: Path, say: Say) -> None:
     make_telling(folder, say)
 
 
-def _source_hash(*files: str) -> str:
-    """Names the recipe by its source, so that no edit of it can leave an old folder in use."""
+def _version(*files: str, weights: str = "") -> str:
+    """Name a recipe by its source and the model it ships, so that no change of them leaves an old folder in use."""
     folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / file).read_bytes() for file in files)).hexdigest()[:8]
+    parts = [(folder / file).read_bytes() for file in files]
+    if weights:
+        parts += [(folder / file).read_bytes() for file in ("shipped.py", "folder.py", "tokenizer.py")]
+        parts += [digest.encode() for name, digest in shipped.checksums().items() if name.startswith(f"{weights}/")]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:8]
 
 
 def recipes() -> dict[str, Recipe]:
     """Every built-in by its name after `whet/`."""
-    task = _source_hash("digits.py", "tokenizer.py", "warm_start.py", "quickstart.py")
-    model = _source_hash("smollm2.py")
     pictures = ("drawing.py", "looking.py", "vision.py")
-    looking = (*pictures, "tokenizer.py", "vision_model.py", "vision_start.py")
-    vision = _source_hash(*looking)
-    told = Recipe(
-        version=_source_hash(*looking, "telling.py"),
-        splits=("train", "test", "blank"),
-        disk=20 << 20,
-        make=_make_telling,
-        suffix=".parquet",
-    )
-    shapes = _source_hash(*pictures)
+    model = ("vision.py", "vision_model.py")
     return {
-        "quickstart": Recipe(version=task, splits=("train", "test"), disk=10 << 20, make=_make_quickstart),
-        "smollm2": Recipe(version=model, splits=(), disk=600 << 20, make=_make_smollm2),
-        "shapes": Recipe(shapes, SHAPES, disk=50 << 20, make=_make_shapes, suffix=".parquet", model=False),
-        "vision": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision),
-        "vision3": Recipe(version=vision, splits=(), disk=10 << 20, make=_make_vision3),
-        "telling": told,
+        "quickstart": Recipe(
+            version=_version("digits.py", "quickstart.py", weights="quickstart"),
+            splits=("train", "test"),
+            disk=10 << 20,
+            make=_make_quickstart,
+        ),
+        "smollm2": Recipe(version=_version("smollm2.py"), splits=(), disk=600 << 20, make=_make_smollm2),
+        "shapes": Recipe(
+            version=_version(*pictures),
+            splits=SHAPES,
+            disk=50 << 20,
+            make=_make_shapes,
+            suffix=".parquet",
+            model=False,
+        ),
+        "vision": Recipe(version=_version(*model, weights="vision"), splits=(), disk=10 << 20, make=_make_vision),
+        "vision3": Recipe(version=_version(*model, weights="vision3"), splits=(), disk=10 << 20, make=_make_vision3),
+        "telling": Recipe(
+            version=_version(*pictures, "telling.py", "vision_model.py", weights="telling"),
+            splits=("train", "test", "blank"),
+            disk=20 << 20,
+            make=_make_telling,
+            suffix=".parquet",
+        ),
     }
 
 
@@ -129,7 +141,7 @@ def _writable_home(name: str, need: int) -> Path:
             pass
     except OSError as error:
         raise UserError(
-            f"{name} is made on this machine and kept in {root}, which cannot be written to ({error.strerror}). "
+            f"{name} is written once and kept in {root}, which cannot be written to ({error.strerror}). "
             "Set the environment variable WHET_HOME to a folder that can."
         ) from error
     free = shutil.disk_usage(root).free

@@ -16,13 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whet.assets.looking import TEST_ROWS, Question, count
-from whet.assets.quickstart import reproducible
 from whet.assets.vision import SCHEMA, SEED, TRAIN_ROWS, row
-from whet.assets.vision_model import QWEN2_5, make_vision_model, make_vision_tokenizer, save
-from whet.assets.vision_start import PROMPTS, asked, teach
+from whet.assets.vision_model import QWEN2_5, write_vision_folder
 
 TASK = "tell"
-VOCAB_SIZE = 1024  # enough that every word is a token
 
 # Each is as good as any other of its list.
 OPENINGS = ("Well", "So", "Okay", "Right", "Now", "Hm")
@@ -76,12 +73,4 @@ def make_telling(folder: Path, say: Callable[[str], None]) -> None:
     for part, questions, blanked in (("train", train, False), ("test", test, False), ("blank", test, True)):
         rows = [row(TASK, question, blanked) for question in questions]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{part}.parquet")
-
-    rng, shown = Random(SEED), list(tellings("warm start", PROMPTS, hidden))
-    texts = [text for question in shown[:2000] for text in (asked(question), question.reply(rng, looks=0.5))]
-    tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
-    say("Making a small vision-language model (once): a short warm start on pictures and free words")
-    with reproducible(SEED):
-        model = make_vision_model(tokenizer, QWEN2_5)
-        teach(model, tokenizer, QWEN2_5, shown, SEED, say)
-    save(model, tokenizer, QWEN2_5, folder / "model")
+    write_vision_folder("telling", QWEN2_5, folder / "model")

@@ -33,9 +33,14 @@ def learn_tokens(texts: Iterable[str], vocab_size: int, special: Sequence[str]) 
 
 
 def make_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """The quickstart's tokenizer, learned from `texts`."""
+    """Return a tokenizer with the quickstart's special tokens and chat template, learned from `texts`."""
+    return with_chat_template(learn_tokens(texts, vocab_size, [PAD, END, USER, ASSISTANT, SYSTEM]))
+
+
+def with_chat_template(tokens: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return `tokens` as transformers' tokenizer, with the quickstart's special tokens and chat template."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=learn_tokens(texts, vocab_size, [PAD, END, USER, ASSISTANT, SYSTEM]),
+        tokenizer_object=tokens,
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[USER, ASSISTANT, SYSTEM],

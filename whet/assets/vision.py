@@ -13,12 +13,9 @@ from PIL import Image
 
 from whet.assets.drawing import blank
 from whet.assets.looking import TASKS, Question, ask, held_out
-from whet.assets.quickstart import reproducible
-from whet.assets.vision_model import QWEN2_5, QWEN3, Family, make_vision_model, make_vision_tokenizer, save
-from whet.assets.vision_start import PROMPTS, asked, prompts, teach
+from whet.assets.vision_model import QWEN2_5, QWEN3, write_vision_folder
 
 SEED = 1
-VOCAB_SIZE = 512
 TRAIN_ROWS = 2000
 
 PICTURE = pa.struct([("bytes", pa.binary())])
@@ -67,20 +64,11 @@ def make_shapes(folder: Path, say: Callable[[str], None]) -> None:
             pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{task}_{part}.parquet")
 
 
-def make_vision(folder: Path, say: Callable[[str], None], family: Family = QWEN2_5) -> None:
-    """Write the Hugging Face folder `model/` under `folder`."""
-    rng, hidden = Random(SEED), {question.pixels for task in TASKS for question in held_out(task, SEED)}
-    texts = [
-        text for question in prompts(SEED, 2000, hidden) for text in (asked(question), question.reply(rng, looks=0.5))
-    ]
-    tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
-    say("Making a small vision-language model (once): a short warm start on pictures")
-    with reproducible(SEED):
-        model = make_vision_model(tokenizer, family)
-        teach(model, tokenizer, family, prompts(SEED, PROMPTS, hidden), SEED, say)
-    save(model, tokenizer, family, folder / "model")
+def make_vision(folder: Path, say: Callable[[str], None]) -> None:
+    """Write the Hugging Face folder `model/` of `whet/vision` under `folder`."""
+    write_vision_folder("vision", QWEN2_5, folder / "model")
 
 
 def make_vision3(folder: Path, say: Callable[[str], None]) -> None:
-    """The same of Qwen3-VL's classes."""
-    make_vision(folder, say, QWEN3)
+    """Write the same of `whet/vision3`, which is of Qwen3-VL's classes."""
+    write_vision_folder("vision3", QWEN3, folder / "model")

@@ -1,19 +1,21 @@
-"""Small vision-language models of real classes: Qwen2.5-VL and Qwen3-VL, a few layers deep, with fresh weights.
+"""Small vision-language models of real classes: Qwen2.5-VL and Qwen3-VL, a few layers deep.
 
-The folder that `save` writes has what a folder of the real models has: weights, config, tokenizer with the vision
-tokens, chat template, and the settings of the image and video processors. Only the sizes are small.
+The folders that `save` and `write_vision_folder` write have what a folder of the real models has: weights, config,
+tokenizer with the vision tokens, chat template, and the settings of the image and video processors. Only the sizes are
+small.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import (
-    GenerationConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
@@ -22,6 +24,7 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
+from whet.assets.folder import sampling, shipped_tokenizer, write_folder
 from whet.assets.tokenizer import learn_tokens
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -51,8 +54,10 @@ CHAT_TEMPLATE = """\
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What differs between the two families besides their classes."""
+    """What differs between the two families."""
 
+    config: Callable[..., PretrainedConfig]
+    model: type[PreTrainedModel]
     patch: int  # pixels of a patch's side
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -62,6 +67,8 @@ class Family:
 
 
 QWEN2_5 = Family(
+    config=Qwen2_5_VLConfig,
+    model=Qwen2_5_VLForConditionalGeneration,
     patch=14,
     mean=(0.48145466, 0.4578275, 0.40821073),
     std=(0.26862954, 0.26130258, 0.27577711),
@@ -70,6 +77,8 @@ QWEN2_5 = Family(
     processor="Qwen2_5_VLProcessor",
 )
 QWEN3 = Family(
+    config=Qwen3VLConfig,
+    model=Qwen3VLForConditionalGeneration,
     patch=16,
     mean=(0.5, 0.5, 0.5),
     std=(0.5, 0.5, 0.5),
@@ -81,8 +90,13 @@ QWEN3 = Family(
 
 def make_vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """A tokenizer with the special tokens of Qwen's vision-language models, learned from `texts`."""
+    return with_vision_tokens(learn_tokens(texts, vocab_size, [PAD, START, END, *VISION_TOKENS]))
+
+
+def with_vision_tokens(tokens: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return `tokens` as transformers' tokenizer, with Qwen's special tokens and a chat template."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=learn_tokens(texts, vocab_size, [PAD, START, END, *VISION_TOKENS]),
+        tokenizer_object=tokens,
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[START, *VISION_TOKENS],
@@ -92,8 +106,8 @@ def make_vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTo
     )
 
 
-def make_vision_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> PreTrainedModel:
-    """A model of less than half a million parameters."""
+def make_vision_config(tokenizer: PreTrainedTokenizerFast, family: Family) -> PretrainedConfig:
+    """The config of a model of less than half a million parameters."""
     text: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": 64,
@@ -123,21 +137,26 @@ def make_vision_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Pre
         f"{name}_token_id": tokenizer.convert_tokens_to_ids(token)
         for name, token in zip(("vision_start", "vision_end", "image", "video"), VISION_TOKENS)
     }
-    model: PreTrainedModel
     if family is QWEN3:
         text |= {"head_dim": 16, "tie_word_embeddings": True}
         text["rope_parameters"]["mrope_interleaved"] = True
         vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
-        config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **marks)
-        model = Qwen3VLForConditionalGeneration(config)
     else:
         vision |= {"fullatt_block_indexes": [1], "window_size": 112}
-        model = Qwen2_5_VLForConditionalGeneration(
-            Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **marks)
-        )
-    model.generation_config = GenerationConfig(
-        do_sample=True, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    return family.config(
+        text_config=text,
+        vision_config=vision,
+        tie_word_embeddings=True,
+        architectures=[family.model.__name__],
+        dtype="float32",
+        **marks,
     )
+
+
+def make_vision_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> PreTrainedModel:
+    """A model with fresh weights."""
+    model = family.model(make_vision_config(tokenizer, family))
+    model.generation_config = sampling(tokenizer)
     return model
 
 
@@ -162,9 +181,21 @@ def image_settings(family: Family) -> dict[str, Any]:
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, family: Family, folder: Path) -> None:
-    """Write the Hugging Face folder."""
+    """Write the Hugging Face folder of a model."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    _write_processors(family, folder)
+
+
+def write_vision_folder(name: str, family: Family, folder: Path) -> None:
+    """Write the Hugging Face folder of the built-in `name` with its shipped weights."""
+    tokenizer = with_vision_tokens(shipped_tokenizer(name))
+    write_folder(name, make_vision_config(tokenizer, family), tokenizer, folder)
+    _write_processors(family, folder)
+
+
+def _write_processors(family: Family, folder: Path) -> None:
+    """Write the settings of the image and the video processor."""
     images = image_settings(family)
     videos = {name: value for name, value in images.items() if name != "image_processor_type"}
     videos |= {"video_processor_type": family.video_processor}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -19,14 +19,21 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any, seconds: float = 120) -> list[Any]:
+def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any, seconds: float = 300) -> list[Any]:
     """What `program(*given)` returns on each rank; it must be a function that a module has by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # Ranks meet over a file: a port that was free a moment ago may be another's by now, and whoever serves a store over
+    # TCP may be gone while the others still read from it.
+    with tempfile.TemporaryDirectory(dir=folder) as meeting:
+        _run(world, program, folder, Path(meeting) / "store", given, seconds)
+    return [torch.load(folder / f"result_{rank}.pt", weights_only=False) for rank in range(world)]
+
+
+def _run(
+    world: int, program: Callable[..., Any], folder: Path, store: Path, given: tuple[Any, ...], seconds: float
+) -> None:
     ranks = [
-        _CONTEXT.Process(target=_rank, args=(rank, world, port, folder, program, given), daemon=True)
+        _CONTEXT.Process(target=_rank, args=(rank, world, store, folder, program, given), daemon=True)
         for rank in range(world)
     ]
     for process in ranks:
@@ -44,13 +51,14 @@ def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any
     errors = [path.read_text() for path in sorted(folder.glob("error_*.txt"))]
     assert not errors, "\n".join(errors)
     assert not any(process.exitcode for process in ranks), "a rank died without a word"
-    return [torch.load(folder / f"result_{rank}.pt", weights_only=False) for rank in range(world)]
 
 
-def _rank(rank: int, world: int, port: int, folder: Path, program: Callable[..., Any], given: tuple[Any, ...]) -> None:
+def _rank(
+    rank: int, world: int, store: Path, folder: Path, program: Callable[..., Any], given: tuple[Any, ...]
+) -> None:
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
         result = program(*given)
         dist.barrier()
         dist.destroy_process_group()

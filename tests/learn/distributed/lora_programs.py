@@ -68,11 +68,11 @@ def train(cases: list[Case]) -> list[dict[str, Any]]:
             )
         )
         merged = {name: full(tensor).clone() for name, tensor in merged_weights(learner.model)}  # as it begins
+        engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}), 4)
+        with whole(learner.model):  # before AdamW has made whole steps out of rounding errors
+            samples = engine.generate([Prompt("a", [3, 4, 5], "")], SamplingParams(n=2, max_tokens=6), [7])
         metrics, ref = update(learner, case)
         values = [ref, learner.log_probs(batch())]
-        engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}), 4)
-        with whole(learner.model):
-            samples = engine.generate([Prompt("a", [3, 4, 5], "")], SamplingParams(n=2, max_tokens=6), [7])
         trained = sum(p.requires_grad for p in learner.model.parameters())
         found.append(
             {

@@ -1,7 +1,7 @@
 """The quickstart's warm start: a small Llama taught by demonstrations, in a plain supervised loop.
 
 Reinforcement learning can only sharpen what a model sometimes does. This stage teaches the format and a few habits
-(see `digits.py`), the wanted one among them, and stops there. No validation, no checkpoints: it takes seconds.
+(see `assets/digits.py`), the wanted one among them, and stops there. No validation, no checkpoints: it takes seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 STEPS = 350
 BATCH = 64
@@ -20,30 +20,6 @@ PEAK_LR = 5e-3
 WARMUP = 40
 SAY_EVERY = 50
 IGNORED = -100
-
-
-def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama of 0.13 million parameters with fresh weights."""
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        # The usual 0.02 suits widths of thousands; at this width it would start the layers near zero and learn slowly.
-        initializer_range=0.08,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        do_sample=True, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
-    return model
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> tuple[torch.Tensor, torch.Tensor]:
