@@ -38,7 +38,7 @@ AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
 	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2)
 # The tests that compare numbers or train something.
 NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
-	$(addprefix tests/run/test_,batch.py lora_run.py ppo.py quickstart_run.py sft.py train.py vppo_run.py)
+	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py sft.py train.py vppo_run.py)
 
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \

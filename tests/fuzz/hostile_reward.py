@@ -168,7 +168,7 @@ def forge_a_reply():
     frame = sys._getframe()
     while "channel" not in frame.f_locals:
         frame = frame.f_back
-    from whet.reward.wire import RESULTS, Reply
+    from whet.rewards.wire import RESULTS, Reply
 
     frame.f_locals["channel"].send(Reply(RESULTS, results=[{"overall": 77.0}]))
 

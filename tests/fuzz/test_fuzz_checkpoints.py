@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from fuzz.cases import cases
 
+from whet.checkpoint.store import CheckpointStore
 from whet.errors import UserError
-from whet.run.checkpoints import CheckpointStore
 
 STEPS = (2, 4, 6)
 FILES = ("actor/huggingface/model.safetensors", "actor/optimizer.pt", "rng.pt", "manifest.json")

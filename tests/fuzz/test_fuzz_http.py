@@ -11,7 +11,7 @@ import time
 import pytest
 from fuzz.cases import cases
 from fuzz.http_requests import malformed
-from serve.serving import NAME, TOKEN, Server, make_model, running
+from serving.serving import NAME, TOKEN, Server, make_model, running
 
 HANG = 5.0
 QUIET = 0.1  # seconds without another byte after which an answer is taken to be complete

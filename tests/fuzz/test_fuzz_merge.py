@@ -22,10 +22,10 @@ from merge.conftest import describe, small_llama
 from merge.hostile import SHARD, one_rank
 from merge.test_merge_shards import weights
 
+from whet.checkpoint.manifest import write_manifest
 from whet.cli import main
 from whet.config.model import LoraConfig
 from whet.model.lora import add_adapters, save_adapters
-from whet.run.manifest import write_manifest
 
 VALUES: list[Any] = [
     None, True, -1, 0, 3, 10**6, 10**12, 10**30, 1.5, float("nan"), float("inf"), "", "x", "../x", "/etc/passwd", "a/b",

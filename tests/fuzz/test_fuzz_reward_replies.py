@@ -12,9 +12,9 @@ from fuzz import hostile_reward
 from fuzz.cases import cases
 
 from whet.config.reward import RewardConfig
-from whet.reward.capped_log import LIMIT
-from whet.reward.scorer import RewardScorer
-from whet.reward.wire import BAD, HELLO, RAISED, RESULTS, Reply, WireError, decode_reply, encode_reply
+from whet.rewards.capped_log import LIMIT
+from whet.rewards.scorer import RewardScorer
+from whet.rewards.wire import BAD, HELLO, RAISED, RESULTS, Reply, WireError, decode_reply, encode_reply
 from whet.types import Prompt, Sample
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the functions look for sockets in /proc")

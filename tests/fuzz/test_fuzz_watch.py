@@ -5,11 +5,11 @@ import socket
 import struct
 
 import pytest
-from cluster.ranks import becomes_true, join, raw_join
+from distributed.ranks import becomes_true, join, raw_join
 from fuzz.cases import cases
 
-from whet.cluster.frames import BEAT_BYTES, HELLO_BYTES, Beat
-from whet.cluster.watch import Watch
+from whet.distributed.frames import BEAT_BYTES, HELLO_BYTES, Beat
+from whet.distributed.watch import Watch
 
 HONEST = 0
 SIZE = 4000
@@ -109,7 +109,7 @@ def test_strangers_and_broken_ranks_disturb_nobody():
 @pytest.mark.parametrize("seed", range(cases(20, 300)))
 def test_mutated_heartbeats_are_read_or_refused(seed: int):
     """Each is either the heartbeat that was sent or an error of one kind."""
-    from whet.cluster.frames import ForgedError, Seal, nonce, read_hello
+    from whet.distributed.frames import ForgedError, Seal, nonce, read_hello
 
     rng = random.Random(seed)
     for _ in range(50):

@@ -14,10 +14,10 @@ from merge.hostile import SHARD, one_rank, touching_code
 from merge.test_merge_shards import refusal, same_weights, weights
 from safetensors.torch import save_file
 
+from whet.checkpoint.manifest import write_manifest
 from whet.cli import main
 from whet.config.model import LoraConfig
 from whet.model.lora import add_adapters, save_adapters
-from whet.run.manifest import write_manifest
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from cluster.processes import gone
+from distributed.processes import gone
 
 from whet.system import groups
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
 from whet.learn.finite import broken_weights
+from whet.learn.offload import of_weights, with_weights_on_device
 from whet.learn.ranks import ranks_of
-from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import gather
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, recompute_activations
 from whet.learn.value_head import ValueModel
@@ -29,7 +29,7 @@ class Critic:
 
     def __init__(self, model: ValueModel, config: CriticConfig, total_steps: int, budget: Budget) -> None:
         self.model, self.config = model, config
-        self.residence = of_weights(model, config.offload.offload_params)
+        self.offload = of_weights(model, config.offload.offload_params)
         self._budget = budget
         make_trainable(model.backbone, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("critic", model, config, total_steps, budget)
@@ -41,7 +41,7 @@ class Critic:
         self._updates.configure(config, budget)
         recompute_activations(self.model.backbone, config.model.enable_gradient_checkpointing, budget)
 
-    @resident
+    @with_weights_on_device
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Tensor:
         """Values (B, T) of the current weights, 0 past the end of a response."""
@@ -49,7 +49,7 @@ class Critic:
         tokens = self._budget.tokens_experience
         return gather(self.model, samples, share, tokens, size, lambda micro: self.model.response_values(micro, share))
 
-    @resident
+    @with_weights_on_device
     def update(
         self,
         samples: Sequence[Sample],
@@ -68,12 +68,12 @@ class Critic:
 
         return self._updates.run(samples, begin, step, mini_batch, progress)
 
-    @resident
+    @with_weights_on_device
     def broken_weights(self) -> list[str]:
         """Names of parameters that are not finite."""
         return broken_weights(self.model)
 
-    @resident
+    @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder with the value head in it and, unless `model_only`, the optimizer beside it."""
         self.model.save(folder / "huggingface")

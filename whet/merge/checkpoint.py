@@ -16,6 +16,7 @@ from torch import Tensor
 
 from whet.assets import resolve_model
 from whet.assets.store import is_builtin
+from whet.checkpoint.manifest import MANIFEST, UnusableError, verify
 from whet.errors import UserError
 from whet.merge.folder import check_room, check_target, describing_files, is_weights, writing
 from whet.merge.options import Options
@@ -24,7 +25,6 @@ from whet.model.export import base_of, export_merged
 from whet.model.lora import FOLDER
 from whet.model.trust import ADAPTER_CONFIG as CONFIG
 from whet.model.trust import check_config, check_links, read_json
-from whet.run.manifest import MANIFEST, UnusableError, verify
 
 _NOT_FROM_FILES = ("auto_map", "name_or_path", "quantization_config", "transformers_weights")
 
