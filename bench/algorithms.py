@@ -17,7 +17,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
 
 RECIPES = Path(__file__).parent.parent / "examples" / "algorithms"
 Curve = list[tuple[int, float]]  # (step, validation accuracy)

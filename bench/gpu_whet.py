@@ -17,10 +17,10 @@ from whet.config import Config, load_config
 from whet.learn.scoring import Scored
 from whet.model.load import end_ids, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.run import parts
-from whet.run.device import choose_placement
-from whet.run.engines import open_engine
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
+from whet.training import parts
+from whet.training.device import choose_placement
+from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 

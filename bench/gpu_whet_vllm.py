@@ -17,10 +17,10 @@ from gpu_workload import read_chats
 from whet.model.load import end_ids, load_tokenizer
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.vllm import VLLMEngine
-from whet.run import parts
-from whet.run.device import choose_placement
-from whet.run.engines import open_engine
+from whet.rollout.engines.vllm import VLLMEngine
+from whet.training import parts
+from whet.training.device import choose_placement
+from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 FEW = 16  # new tokens a sample where the sampling itself is not what is measured

@@ -32,9 +32,9 @@ from whet.model.attention import PackedAttention, Segment, packed_attention_for
 from whet.model.fused import fuse, unfuse
 from whet.model.load import end_ids, head_of, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.run import parts
-from whet.run.device import choose_placement
-from whet.run.engines import open_engine
+from whet.training import parts
+from whet.training.device import choose_placement
+from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 Row = tuple[str, float, float]  # technique, milliseconds without, milliseconds with

@@ -36,7 +36,7 @@ from whet.assets.looking import Question, count
 from whet.assets.store import resolve_data, resolve_model
 from whet.assets.telling import tell
 from whet.assets.vision import SCHEMA, png, row
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CONFIG = EXAMPLES / "vision" / "count_grpo.yaml"

@@ -27,12 +27,12 @@ from whet.algos.shaping import relative_dependency, response_dependency, respons
 from whet.config import check_config, load_config
 from whet.learn.packing import pad
 from whet.learn.scoring import score
-from whet.run.console import Console
-from whet.run.experience import sampler_log_probs
-from whet.run.measure import StepClock
-from whet.run.perception import visual_dependency
-from whet.run.rooms import Rooms, open_rooms
-from whet.run.validation import sampling_params
+from whet.tracking.console import Console
+from whet.training.components import Rooms, open_rooms
+from whet.training.experience import sampler_log_probs
+from whet.training.measure import StepClock
+from whet.training.perception import visual_dependency
+from whet.training.validation import sampling_params
 from whet.types import Sample
 
 MASKS = (("patches", 0.5), ("patches", 0.9), ("grey", 1.0), ("blank", 1.0))

@@ -79,12 +79,12 @@ def test_the_check_sees_imports_of_every_kind(tmp_path: Path, monkeypatch: pytes
     file = tmp_path / "whet" / "learn" / "x.py"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "import whet.run.train\n"
+        "import whet.training.job\n"
         "from whet import cli\n"
         "from ..reward import scorer\n"
         "from . import packing\n"
         "if TYPE_CHECKING:\n    from whet.data.loader import PromptLoader\n"
-        "def f():\n    import whet.rollout.hf as hf\n"
+        "def f():\n    import whet.rollout.engines.hf as hf\n"
         "import torch\n"
     )
     assert [_part(name) for _, name in sorted(_imports(file))] == ["run", "cli", "reward", "learn", "data", "rollout"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from whet import __version__
-from whet.cluster import WorkerLostError, WorkerRaisedError
-from whet.cluster.launch import Patience, is_silent, launched, refuse_command, say, take_devices
-from whet.cluster.torchrun import serve_first
+from whet.distributed import WorkerLostError, WorkerRaisedError
+from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say, take_devices
+from whet.distributed.torchrun import serve_first
 from whet.errors import UserError
 from whet.usage import HELP, USAGE
 
@@ -88,7 +88,7 @@ def _train(arguments: list[str]) -> int:
     check_config(config)
     check_files(config)
 
-    from whet.run.train import train
+    from whet.training.job import train
 
     train(config)
     return 0
@@ -109,12 +109,12 @@ def _sft(arguments: list[str]) -> int:
     if launch is not None and launch.rank > 0:
         return 0 if shown is not None else serve_first(launch, config.trainer.device)
     if shown is not None:
-        from whet.sft.show import show
+        from whet.supervised.show import show
 
         show(config, shown, print)
         return 0
 
-    from whet.sft.train import sft
+    from whet.supervised.job import sft
 
     sft(config, launch)
     return 0
@@ -171,7 +171,7 @@ def _eval(arguments: list[str]) -> int:
 def _serve(arguments: list[str]) -> int:
     from whet.config import load_config
     from whet.config.check_serve import check_libraries, check_serve, check_serve_files
-    from whet.serve.naming import model_argument
+    from whet.serving.naming import model_argument
 
     if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         arguments = [model_argument(arguments[0]), *arguments[1:]]
@@ -180,7 +180,7 @@ def _serve(arguments: list[str]) -> int:
     check_serve_files(config)
     check_libraries()
 
-    from whet.serve.server import serve
+    from whet.serving.server import serve
 
     serve(config, lambda text: print(text, flush=True))
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evaluate import Score, wilson
 
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from whet.data.dataset import PromptDataset
 from whet.learn.learner import MicroLoss
 from whet.learn.scoring import Scored
 from whet.model.load import load_tokenizer
-from whet.run import parts
-from whet.run.device import choose_placement
+from whet.training import parts
+from whet.training.device import choose_placement
 from whet.types import Sample
 
 CALCULATOR = re.compile(r"<<[^<>]*>>")  # GSM8K's "48/2 = <<48/2=24>>24"

@@ -12,7 +12,7 @@ from evals.conftest import read_lines
 from whet_process import SMALL, write_rows
 
 from whet.cli import examples_folder
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
 
 RUN = "checkpoints/whet/quickstart"
 

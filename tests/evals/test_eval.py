@@ -15,7 +15,7 @@ from evals.conftest import read_lines
 from whet_process import start, write_rows
 
 from whet.cli import examples_folder
-from whet.run.tracking import read_metrics
+from whet.tracking import read_metrics
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 CONFIG = f"config={examples_folder() / 'quickstart.yaml'}"

@@ -16,7 +16,7 @@ from whet.assets.vision import make_vision
 from whet.cli import examples_folder
 from whet.config import load_config
 from whet.data.files import read_rows
-from whet.run.tracking.samples import answer_text
+from whet.tracking.samples import answer_text
 
 CONFIG = f"config={examples_folder() / 'vision' / 'count_grpo.yaml'}"
 

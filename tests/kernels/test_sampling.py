@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whet.kernels.log_probs import row_statistics
 from whet.kernels.sampling import sample
-from whet.rollout.native.sampler import sample_alike
+from whet.rollout.engines.native.sampler import sample_alike
 
 
 def _inputs(B: int, V: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ from whet.learn.packing import micro_batches, pad
 from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.load import load_backbone
-from whet.run.experience import Experience
-from whet.run.values import ValueObjective, value_metrics
+from whet.training.experience import Experience
+from whet.training.values import ValueObjective, value_metrics
 from whet.types import Prompt, Sample
 
 MODES = ("token", "seq", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")

@@ -17,8 +17,8 @@ from whet.learn.reference import Reference
 from whet.learn.scoring import score
 from whet.learn.updates import Budget
 from whet.model.load import Head
-from whet.run.experience import make_experience, sampler_log_probs
-from whet.run.objective import Coefficients, objective
+from whet.training.experience import make_experience, sampler_log_probs
+from whet.training.objective import Coefficients, objective
 from whet.types import Sample
 
 N, H, V = 40, 6, 29

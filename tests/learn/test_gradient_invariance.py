@@ -15,8 +15,8 @@ from whet.config.model import LoraConfig
 from whet.learn.packing import micro_batches, pad
 from whet.learn.scoring import score, score_all
 from whet.model.lora import add_adapters
-from whet.run.experience import Experience, make_experience, sampler_log_probs
-from whet.run.objective import objective
+from whet.training.experience import Experience, make_experience, sampler_log_probs
+from whet.training.objective import objective
 from whet.types import Prompt, Sample
 
 TEMPERATURE = 0.8

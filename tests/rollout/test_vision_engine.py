@@ -23,8 +23,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.learn.scoring import score
 from whet.rollout.engine import SamplingParams
-from whet.rollout.hf import HFEngine
-from whet.rollout.native import NativeEngine
+from whet.rollout.engines.hf import HFEngine
+from whet.rollout.engines.native import NativeEngine
 from whet.types import Prompt
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -128,7 +128,7 @@ def test_pages_and_fused_kernels_draw_the_same(
     kind: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from whet.model.fused import decoder_of, fuse
-    from whet.rollout.native.paged import PagedRunner
+    from whet.rollout.engines.native.paged import PagedRunner
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # a GPU rounds the patches' convolution, fp32 or not
     model, plain = tiny_vision(kind).to(DEVICE), tiny_vision(kind, ours=False)

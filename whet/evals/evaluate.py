@@ -17,6 +17,7 @@ from pathlib import Path
 from transformers.utils import logging as transformers_logging
 
 from whet import __version__
+from whet.checkpoint.durable import replacing, write_text
 from whet.config import Config, run_folder, val_rollout
 from whet.errors import UserError
 from whet.evals.questions import Questions, read_questions
@@ -26,9 +27,8 @@ from whet.evals.respond import Answers, ApiAnswers, EngineAnswers, params_of, re
 from whet.evals.results import Result, summarise
 from whet.evals.sampling import open_policy
 from whet.evals.scoring import Judge, Scored
-from whet.run.console import Console
-from whet.run.durable import replacing, write_text
-from whet.run.tracking.samples import answer_text, clean
+from whet.tracking.console import Console
+from whet.tracking.samples import answer_text, clean
 
 
 @dataclass(slots=True)

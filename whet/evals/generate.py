@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from transformers.utils import logging as transformers_logging
 
 from whet.assets import resolve_data
+from whet.checkpoint.durable import replacing
 from whet.config import Config, run_folder
 from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
@@ -29,11 +30,10 @@ from whet.evals.journal import Journal
 from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
 from whet.rollout.engine import SamplingParams
-from whet.run.console import Console
-from whet.run.durable import replacing
-from whet.run.parts import resolver
-from whet.run.tracking.samples import clean
-from whet.run.validation import sampling_params
+from whet.tracking.console import Console
+from whet.tracking.samples import clean
+from whet.training.parts import resolver
+from whet.training.validation import sampling_params
 from whet.types import Prompt, Sample
 
 OWN = ("uid", "index", "prompt_text", "response", "finish", "response_length", "token_ids", "token_log_probs")

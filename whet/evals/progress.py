@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from whet.run.console import Console
+from whet.tracking.console import Console
 
 SECONDS = 30.0  # between two lines
 

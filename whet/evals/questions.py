@@ -16,7 +16,7 @@ from whet.data.formats import Columns
 from whet.errors import UserError
 from whet.evals.metrics import Truth
 from whet.evals.registry import DataSet
-from whet.run.console import Console
+from whet.tracking.console import Console
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.checkpoint.durable import replacing, write_text
 from whet.evals.plots import bar_chart, line_chart
 from whet.evals.results import Group, Result
 from whet.evals.statistics import Estimate
-from whet.run.durable import replacing, write_text
 
 NOT_SHARES = ("length", "reward")  # metrics that are no share of 1
 ABOUT = ("no_answer", "cut_off", "length")  # what is said of responses besides their scores

@@ -28,9 +28,9 @@ from whet.evals.registry import DataSet
 from whet.evals.sampling import Policy, sample_all
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.uniforms import stream_keys
-from whet.run.console import Console
-from whet.run.parts import resolver
-from whet.run.validation import validation_params
+from whet.tracking.console import Console
+from whet.training.parts import resolver
+from whet.training.validation import validation_params
 from whet.types import Prompt, Sample
 
 Answers = dict[str, list[Answer]]  # by the uid of the question

@@ -13,6 +13,7 @@ from typing import cast
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from whet.checkpoint.manifest import Checkpoint, DamagedError, verify
 from whet.config import Config, resolve_path
 from whet.config.check_server import WITHOUT_UPDATES
 from whet.data.dataset import PromptDataset
@@ -22,14 +23,13 @@ from whet.model.load import count_parameters, end_ids
 from whet.model.names import folder_weights
 from whet.model.processor import Processor
 from whet.rollout.engine import Engine, SamplingParams
-from whet.run import parts, policy
-from whet.run.console import Console
-from whet.run.device import choose_placement, choose_threads, keep_freed_memory
-from whet.run.engines import default_slots, open_engine
-from whet.run.manifest import Checkpoint, DamagedError, verify
-from whet.run.model_folder import find_model
-from whet.run.servers import check_engine_server, open_server
-from whet.run.vllm import check_vllm
+from whet.tracking.console import Console
+from whet.training import parts, policy
+from whet.training.device import choose_placement, choose_threads, keep_freed_memory
+from whet.training.engines import default_slots, open_engine
+from whet.training.model_folder import find_model
+from whet.training.servers import check_engine_server, open_server
+from whet.training.vllm import check_vllm
 from whet.types import Prompt, Sample
 
 READ_AT_ONCE = 64  # prompts whose images are decoded together

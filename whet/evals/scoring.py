@@ -13,9 +13,9 @@ from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
 from whet.evals.questions import Question, Questions, find
 from whet.evals.respond import Answers
-from whet.reward.scorer import RewardScorer
-from whet.run.console import Console
-from whet.run.measure import correctness
+from whet.rewards.scorer import RewardScorer
+from whet.tracking.console import Console
+from whet.training.measure import correctness
 from whet.types import Prompt, Sample
 
 

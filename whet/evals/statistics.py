@@ -15,8 +15,8 @@ from math import comb
 import numpy as np
 
 from whet.algos.bootstrap import SEED, sizes
-from whet.run.measure import is_solved
-from whet.run.validation import pass_at_k
+from whet.training.measure import is_solved
+from whet.training.validation import pass_at_k
 
 SUBSETS = 200  # of a question's samples, for maj@k with k below n
 CHUNK = 100  # bootstrap draws in memory at once

@@ -129,7 +129,7 @@ def paged_attention(
 def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
     """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one."""
     programs = max(1, batch * kv_heads)
-    wanted = 4 * sms / programs  # about what is resident at once
+    wanted = 4 * sms / programs  # about what is with_weights_on_device at once
     # Shares are added in another order than training adds: below this length, agreeing with it is worth more.
     worth = longest / 2048
     return 2 ** int(math.log2(max(1.0, min(wanted, worth, 32.0))))

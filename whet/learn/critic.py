@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.actor import CriticConfig
+from whet.learn.offload import of_weights, with_weights_on_device
 from whet.learn.ranks import ranks_of
-from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import gather
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, recompute_activations
 from whet.learn.value_head import ValueModel
@@ -28,7 +28,7 @@ class Critic:
 
     def __init__(self, model: ValueModel, config: CriticConfig, total_steps: int, budget: Budget) -> None:
         self.model, self.config = model, config
-        self.residence = of_weights(model, config.offload.offload_params)
+        self.offload = of_weights(model, config.offload.offload_params)
         self._budget = budget
         make_trainable(model.backbone, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("critic", model, config, total_steps, budget)
@@ -40,7 +40,7 @@ class Critic:
         self._updates.configure(config, budget)
         recompute_activations(self.model.backbone, config.model.enable_gradient_checkpointing, budget)
 
-    @resident
+    @with_weights_on_device
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Tensor:
         """Values (B, T) of the current weights, 0 past the end of a response."""
@@ -48,7 +48,7 @@ class Critic:
         tokens = self._budget.tokens_experience
         return gather(self.model, samples, share, tokens, size, lambda micro: self.model.response_values(micro, share))
 
-    @resident
+    @with_weights_on_device
     def update(
         self,
         samples: Sequence[Sample],
@@ -67,7 +67,7 @@ class Critic:
 
         return self._updates.run(samples, begin, step, mini_batch, progress)
 
-    @resident
+    @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder with the value head in it and, unless `model_only`, the optimizer beside it."""
         self.model.save(folder / "huggingface")

@@ -13,10 +13,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from whet.config.actor import ActorConfig
 from whet.learn.full_state import save_adapters, save_weights
 from whet.learn.masked_kl import masked_kl_all
+from whet.learn.offload import of_weights, with_weights_on_device
 from whet.learn.packing import pad, to_device
 from whet.learn.ranks import Ranks, ranks_of
 from whet.learn.reference import Reference
-from whet.learn.residence import of_weights, resident
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.sum_pi_squared import sum_pi_squared_all
 from whet.learn.updates import Budget, MicroStep, Progress, Updates, make_trainable, read, recompute_activations
@@ -44,7 +44,7 @@ class Learner:
     ) -> None:
         """Weights that are `shared` with an engine, which reads them at any time, never wait in host memory."""
         self.model, self.config = model, config
-        self.residence = of_weights(model, config.offload.offload_params and not shared)
+        self.offload = of_weights(model, config.offload.offload_params and not shared)
         self._temperature, self._budget = temperature, budget
         make_trainable(model, config.model.enable_gradient_checkpointing, budget)
         self._updates = Updates("actor", model, config, total_steps, budget)
@@ -56,30 +56,30 @@ class Learner:
         self._updates.configure(config, budget)
         recompute_activations(self.model, config.model.enable_gradient_checkpointing, budget)
 
-    @resident
+    @with_weights_on_device
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T) of the current weights, without gradient."""
         return score_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
 
-    @resident
+    @with_weights_on_device
     def full_kl(self, samples: Sequence[Sample], reference: Reference) -> Tensor:
         """Exact KL (B, T) of the current weights from the reference, without gradient."""
         tokens = self._budget.tokens_experience
-        with reference.residence.here():
+        with reference.offload.here():
             return score_all(self.model, samples, self._temperature, self.config, tokens, reference.full_kl)
 
-    @resident
+    @with_weights_on_device
     def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor:
         """Exact KL (B, T) of the current weights from themselves with masked images, of the same responses."""
         tokens = self._budget.tokens_experience
         return masked_kl_all(self.model, samples, masked, self._temperature, self.config, tokens)
 
-    @resident
+    @with_weights_on_device
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Σ_v π(v)² (B, T) of the current weights."""
         return sum_pi_squared_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
 
-    @resident
+    @with_weights_on_device
     def update(
         self,
         samples: Sequence[Sample],
@@ -111,7 +111,7 @@ class Learner:
 
         return self._updates.run(samples, begin, step, mini_batch, progress) | difference.metrics(ranks_of(self.model))
 
-    @resident
+    @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face folder, or one of PEFT's, and, unless `model_only`, the optimizer beside it."""
         if lora.has_adapters(self.model):

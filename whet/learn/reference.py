@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig
 from whet.learn.full_kl import full_kl
-from whet.learn.residence import Residence, of_weights, resident
+from whet.learn.offload import Offload, of_weights, with_weights_on_device
 from whet.learn.scoring import Scored, response_hidden_states, score_all
 from whet.model.load import head_of
 from whet.model.lora import adapters_off, has_adapters
@@ -29,10 +29,10 @@ class Reference:
         config: ActorConfig,
         temperature: float,
         max_tokens: int | None,
-        residence: Residence | None = None,
+        offload: Offload | None = None,
     ) -> None:
-        """`residence` brings the weights to their device; without one they are always there."""
-        self.residence = residence or of_weights(model, wait=False)
+        """`offload` brings the weights to their device; without one they are always there."""
+        self.offload = offload or of_weights(model, wait=False)
         self._model = model if has_adapters(model) else model.requires_grad_(False)
         self.configure(config, temperature, max_tokens)
 
@@ -40,13 +40,13 @@ class Reference:
         """Go on under another config, with the same weights."""
         self._config, self._temperature, self._max_tokens = config, temperature, max_tokens
 
-    @resident
+    @with_weights_on_device
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
         with adapters_off(self._model):
             return score_all(self._model, samples, self._temperature, self._config, self._max_tokens)
 
-    @resident
+    @with_weights_on_device
     def full_kl(self, scored: Scored) -> Tensor:
         """Exact KL (B, T) from this model of the policy that scored a micro-batch; it runs on the same packed row."""
         with torch.no_grad(), adapters_off(self._model):

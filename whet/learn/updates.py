@@ -14,10 +14,10 @@ from transformers import PreTrainedModel
 
 from whet.config.actor import ActorConfig, CriticConfig
 from whet.learn.full_state import full_optimizer_state, load_optimizer_state
+from whet.learn.offload import Offload, optimizer_tensors, with_weights_on_device
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32, widen_gradients
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
-from whet.learn.residence import Residence, optimizer_tensors, resident
 from whet.types import Sample
 
 Progress = Callable[[int], None]
@@ -47,14 +47,14 @@ class Updates:
         self._total_steps, self._budget = total_steps, budget
         sum_gradients_in_fp32(model.parameters())
         self.optimizer = build_optimizer(model.parameters(), config.optim)
-        self.residence = Residence(lambda: optimizer_tensors(self.optimizer), config.offload.offload_optimizer)
+        self.offload = Offload(lambda: optimizer_tensors(self.optimizer), config.offload.offload_optimizer)
         self.idle = False  # whether the current pass counts for nothing, and only keeps step with other ranks
 
     def configure(self, config: ActorConfig | CriticConfig, budget: Budget) -> None:
         """Go on under another config of the same optimizer."""
         self._config, self._budget = config, budget
 
-    @resident
+    @with_weights_on_device
     def run(
         self,
         samples: Sequence[Sample],
@@ -119,7 +119,7 @@ class Updates:
         nn.utils.clip_grads_with_norm_(self._model.parameters(), self._config.max_grad_norm, norm)
         return norm
 
-    @resident
+    @with_weights_on_device
     def save(self, folder: Path) -> None:
         """Write the optimizer's state to `folder`; every rank must call it, the first one writes."""
         ranks = ranks_of(self._model)
@@ -127,7 +127,7 @@ class Updates:
         if ranks.is_first:
             torch.save(state, folder / "optimizer.pt")
 
-    @resident
+    @with_weights_on_device
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, with as many ranks or another number."""
         ranks = ranks_of(self._model)

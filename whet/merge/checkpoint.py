@@ -14,13 +14,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 from whet.assets import resolve_model
+from whet.checkpoint.manifest import MANIFEST, DamagedError, verify
 from whet.errors import UserError
 from whet.merge.folder import check_room, check_target, describing_files, is_weights, writing
 from whet.merge.options import Options
 from whet.merge.safetensors_file import Entry, write_model
 from whet.model.export import base_of, export_merged
 from whet.model.lora import FOLDER
-from whet.run.manifest import MANIFEST, DamagedError, verify
 
 
 def is_checkpoint(folder: Path) -> bool:

@@ -12,13 +12,12 @@ from learn.distributed.programs import Case, config_of, model_of, update
 from learn.samples import batch, tiny_tokenizer
 from torch import Tensor
 
-from whet.learn import residence
 from whet.learn.full_state import full_weights
 from whet.learn.learner import Learner
 from whet.learn.updates import Budget
 from whet.model.gathering import local, whole
 from whet.rollout.engine import SamplingParams
-from whet.rollout.native import NativeEngine
+from whet.rollout.engines.native import NativeEngine
 from whet.types import Prompt
 
 
@@ -29,13 +28,13 @@ def held(tensors: Iterable[Tensor]) -> int:
 
 def offloaded(case: Case, offload: bool, folder: Path) -> dict[str, Any]:
     """Two updates, a saved and restored optimizer and a rollout; what was on the device between them."""
-    residence.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
+    offload.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
     config = config_of(case).worker.actor
     config.offload.offload_params = config.offload.offload_optimizer = offload
     learner = Learner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
     shards = list(learner.model.parameters())
     metrics = [update(learner, case)]
-    between = [held(shards), held(residence.optimizer_tensors(learner.optimizer))]
+    between = [held(shards), held(offload.optimizer_tensors(learner.optimizer))]
     values = learner.log_probs(batch())
     folder.mkdir(exist_ok=True)
     learner.save(folder, tiny_tokenizer(), model_only=False)
@@ -44,14 +43,14 @@ def offloaded(case: Case, offload: bool, folder: Path) -> dict[str, Any]:
     metrics.append(update(learner, case, step=2))
     engine = NativeEngine(learner.model, tiny_tokenizer(), frozenset({1}))
     with ExitStack() as stack:
-        with learner.residence.here():
+        with learner.offload.here():
             stack.enter_context(whole(learner.model))
         if not dist.is_initialized():  # nothing was gathered: these are the weights themselves
-            stack.enter_context(learner.residence.here())
+            stack.enter_context(learner.offload.here())
         else:
             between.append(held(shards))
         samples = engine.generate([Prompt("a", [3, 4, 5], "")], SamplingParams(n=2, max_tokens=8, seed=1), [7])
-    with learner.residence.here():
+    with learner.offload.here():
         weights = {name: tensor.clone() for name, tensor in full_weights(learner.model).items()}
     ids = [sample.ids for sample in samples]
     return {"metrics": metrics, "between": between, "values": values, "ids": ids, "weights": weights}

@@ -31,9 +31,9 @@ def test_shards_wait_elsewhere_and_change_nothing(world: int, tmp_path: Path) ->
 
 
 def test_one_device_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whet.learn import residence
+    from whet.learn import offload
 
-    monkeypatch.setattr(residence, "movable", residence.movable)  # what the program changes is put back
+    monkeypatch.setattr(offload, "movable", offload.movable)  # what the program changes is put back
     ours, theirs = offloaded(Case(), True, tmp_path / "a"), offloaded(Case(), False, tmp_path / "b")
     assert_same(ours, theirs)
     assert all(theirs["between"])

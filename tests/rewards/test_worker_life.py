@@ -1,0 +1,204 @@
+"""Workers live exactly as long as they should: through Ctrl-C, not beyond the trainer, and without torch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from whet.config.reward import RewardConfig
+from whet.rewards.process import WorkerProcess
+from whet.rewards.scorer import RewardScorer
+from whet.types import Prompt, Sample
+
+REWARD = """
+import os, re, subprocess, sys, time
+
+def main(reward_input):
+    text = reward_input["response"]
+    if text == "modules": return {"overall": 1.0, "heavy": len({"torch", "transformers", "numpy"} & set(sys.modules))}
+    if text == "child": subprocess.Popen(["sleep", "300"]); time.sleep(300)
+    if text == "regex": re.match(r"(a+)+$", "a" * 40 + "b")
+    return os.getpid()
+"""
+
+TRAINER = """
+import sys, threading
+from whet.config.reward import RewardConfig
+from whet.rewards.scorer import RewardScorer
+from whet.types import Prompt, Sample
+config = RewardConfig(timeout=60.0)
+scorer = RewardScorer(sys.argv[1], config)
+
+def score(*texts):
+    samples = [Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text) for text in texts]
+    scorer.score(samples)
+    return [int(sample.reward) for sample in samples]
+
+thread = threading.Thread(target=score, args=("pid", "pid"))  # workers must outlive the thread that started them
+thread.start()
+thread.join()
+try:
+    print(*[worker.process.pid for worker in scorer._pool._workers], flush=True)
+    input()
+except KeyboardInterrupt:
+    print(*score("pid"), flush=True)
+score(*sys.argv[2:])
+"""
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pids: list[int], seconds: float = 3.0) -> bool:
+    """Whether all of them end within this time."""
+    end = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(alive, pids))
+
+
+@pytest.fixture
+def reward_file(tmp_path):
+    file = tmp_path / "reward.py"
+    file.write_text(REWARD)
+    return file
+
+
+def start_trainer(reward_file, *texts: str) -> tuple[subprocess.Popen, list[int]]:
+    """A process that scores, and the pids of its workers."""
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(reward_file), *texts],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    return trainer, [int(pid) for pid in trainer.stdout.readline().split()]
+
+
+def groups_of(workers: list[int]) -> list[int]:
+    """The live processes of the workers' process groups."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    members = []
+    for other in pids:
+        try:
+            if os.getpgid(other) in workers and alive(other):
+                members.append(other)
+        except ProcessLookupError:
+            continue
+    return members
+
+
+def test_ctrl_c_reaches_the_trainer_only(reward_file):
+    trainer, workers = start_trainer(reward_file)
+    os.killpg(trainer.pid, signal.SIGINT)
+    for worker in workers:
+        os.kill(worker, signal.SIGINT)
+    assert int(trainer.stdout.readline()) in workers
+    trainer.communicate("", timeout=10)
+    assert gone(workers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("texts", [(), ("child", "regex")])
+def test_workers_and_their_children_die_with_a_killed_trainer(reward_file, texts):
+    trainer, workers = start_trainer(reward_file, *texts)
+    if texts:
+        trainer.stdin.write("\n")
+        trainer.stdin.flush()
+        end = time.monotonic() + 5
+        while len(groups_of(workers)) < 3 and time.monotonic() < end:
+            time.sleep(0.05)
+    pids = groups_of(workers)
+    assert len(pids) == (3 if texts else 2)
+    trainer.kill()
+    trainer.communicate()
+    assert gone(pids)
+
+
+@pytest.fixture
+def scorer(reward_file):
+    config = RewardConfig(num_cpus=1, timeout=20.0)
+    with RewardScorer(str(reward_file), config) as scorer:
+        yield scorer
+
+
+def sample(text: str) -> Sample:
+    """A sample with this response."""
+    return Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text)
+
+
+def test_workers_import_nothing_heavy_and_start_fast(scorer):
+    one = sample("modules")
+    start = time.monotonic()
+    scorer.score([one])
+    assert one.scores == {"overall": 1.0, "heavy": 0.0}
+    assert time.monotonic() - start < 2.0
+
+
+def test_close_does_not_wait_for_a_stopped_worker(scorer):
+    one = sample("pid")
+    scorer.score([one])
+    os.kill(int(one.reward), signal.SIGSTOP)
+    start = time.monotonic()
+    scorer.close()
+    assert time.monotonic() - start < 1.0
+    assert gone([int(one.reward)])
+
+
+def test_a_stopped_worker_cannot_block_a_large_call(scorer, monkeypatch):
+    monkeypatch.setattr("whet.rewards.process.IO_SECONDS", 1)
+    monkeypatch.setattr(scorer._config, "timeout", 1.0)
+    one = sample("pid")
+    scorer.score([one])
+    os.kill(int(one.reward), signal.SIGSTOP)
+    large = sample("x" * 10**7)
+    start = time.monotonic()
+    assert scorer.score([large])["reward/timeout"] == 1
+    assert time.monotonic() - start < 4.0
+
+
+def test_an_interrupted_call_leaves_no_reply_behind(scorer):
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scorer.score([sample("pid"), sample("pid")], interrupt)
+    one = sample("modules")
+    scorer.score([one])
+    assert one.scores["overall"] == 1.0
+
+
+def test_without_linux_signals_a_thread_watches_the_lifeline():
+    code = (
+        "import fcntl, sys, time\n"
+        "if hasattr(fcntl, 'F_SETSIG'): del fcntl.F_SETSIG\n"
+        "from whet.rewards.worker import die_with_parent\n"
+        "die_with_parent(int(sys.argv[1]))\nprint('up', flush=True)\ntime.sleep(60)"
+    )
+    read, write = os.pipe()
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code, str(read)], pass_fds=[read], start_new_session=True, stdout=subprocess.PIPE
+    )
+    os.close(read)
+    assert worker.stdout.readline() == b"up\n"
+    os.close(write)
+    assert worker.wait(timeout=5) == -signal.SIGKILL
+    worker.stdout.close()
+
+
+def test_descriptors_are_returned(scorer):
+    setup = scorer._pool._setup
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        WorkerProcess(setup).kill()
+    assert len(os.listdir("/dev/fd")) == before

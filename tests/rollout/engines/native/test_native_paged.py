@@ -1,0 +1,169 @@
+"""The paged runner draws what the plain one draws, whatever is shared, refilled, filtered or cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+pytest.importorskip("triton", reason="the paged runner is made of triton kernels")
+
+from whet.errors import UserError
+from whet.model.load import load_model
+from whet.rollout.engine import SamplingParams
+from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.paged import LOOKAHEAD, PagedRunner
+from whet.rollout.engines.native.pages import PAGE
+from whet.rollout.engines.native.runner import ModelRunner
+from whet.types import Prompt, Sample
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+Make = Callable[..., NativeEngine]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=320,
+        hidden_size=32,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.4,
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    folder = tmp_path_factory.mktemp("paged")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def plain(path: str, tokenizer: Any) -> NativeEngine:
+    engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, frozenset({1}), 64)
+    engine._runner = ModelRunner(load_model(path, device=DEVICE))
+    return engine
+
+
+@pytest.fixture
+def paged(path: str, tokenizer: Any, kernels_everywhere: None) -> Make:
+    """An engine over pages; without a GPU its kernels run in triton's interpreter."""
+
+    def make(slots: int = 8, ends: frozenset[int] = frozenset({1})) -> NativeEngine:
+        engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots)
+        assert isinstance(engine._runner, PagedRunner)
+        return engine
+
+    return make
+
+
+def _prompts(*lengths: int) -> list[Prompt]:
+    random = torch.Generator().manual_seed(0)
+    return [
+        Prompt(f"row {i}", torch.randint(5, 320, (n,), generator=random).tolist(), "") for i, n in enumerate(lengths)
+    ]
+
+
+def _alike(ours: list[Sample], theirs: list[Sample]) -> None:
+    assert [s.ids for s in ours] == [s.ids for s in theirs]
+    assert [s.finish for s in ours] == [s.finish for s in theirs]
+    for a, b in zip(ours, theirs):
+        assert a.log_probs == pytest.approx(b.log_probs, abs=1e-4)
+
+
+def _all_pages_are_free(engine: NativeEngine) -> bool:
+    runner = engine._runner
+    assert isinstance(runner, PagedRunner)
+    return runner._pool.idle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_same_samples_as_the_plain_runner(paged: Make, plain: NativeEngine, temperature: float) -> None:
+    # one token, less than a page, exactly a page behind the first token, more than one
+    prompts = _prompts(1, 5, PAGE + 1, 2 * PAGE + 3)
+    params = SamplingParams(n=2, temperature=temperature, max_tokens=LOOKAHEAD + 3, seed=5)
+    engine = paged()
+    expected = plain.generate(prompts, params)
+    for some in (prompts, prompts[1:2]):  # once more over pages that were in use
+        again = engine.generate(some, params, sample_ids=[2 * prompts.index(p) for p in some])
+        _alike(again, [s for s in expected if s.prompt in some])
+        assert _all_pages_are_free(engine)
+
+
+def test_slots_are_refilled_and_emptied(paged: Make, plain: NativeEngine) -> None:
+    params = SamplingParams(n=3, max_tokens=6, seed=2)
+    prompts = _prompts(4, 20, 2)
+    ends = frozenset(range(1, 60))  # many responses end early
+    engine = paged(slots=2, ends=ends)
+    plain._stop._end_ids = ends
+    _alike(engine.generate(prompts, params), plain.generate(prompts, params))
+    assert _all_pages_are_free(engine)
+
+
+def test_filters_and_temperatures_may_differ(paged: Make, plain: NativeEngine) -> None:
+    common = SamplingParams(max_tokens=4, seed=3)
+    wanted = [common, replace(common, top_k=3), replace(common, temperature=0.0), replace(common, top_p=0.5, min_p=0.1)]
+    prompts = _prompts(3, 4, 5, 6)
+    drawn = []
+    for engine in (paged(), plain):
+        requests = [engine.submit(p, w, i) for i, (p, w) in enumerate(zip(prompts, wanted))]
+        while any(r.unfinished for r in requests):
+            engine.step()
+        drawn.append([s for r in requests for s in r.samples(0)])
+    _alike(*drawn)
+
+
+def test_a_stop_string_ends_a_response_inside_a_window(paged: Make, plain: NativeEngine, tokenizer: Any) -> None:
+    prompts = _prompts(5)
+    ids = plain.generate(prompts, SamplingParams(max_tokens=6, seed=1))[0].ids
+    stop = tokenizer.decode(ids[2:3])
+    params = SamplingParams(max_tokens=6, seed=1, stop=(stop,))
+    engine = paged()
+    _alike(engine.generate(prompts, params), plain.generate(prompts, params))
+    assert _all_pages_are_free(engine)
+
+
+def test_requests_may_leave_at_any_time(paged: Make) -> None:
+    engine = paged(slots=2)
+    stays, leaves, waits = (
+        engine.submit(p, SamplingParams(n=1, max_tokens=9), i) for i, p in enumerate(_prompts(3, 18, 4))
+    )
+    engine.step()
+    engine.abort(leaves)
+    engine.abort(waits)
+    while stays.unfinished:
+        engine.step()
+    assert [r.samples(0)[0].finish for r in (leaves, waits)] == ["abort", "abort"]
+    assert len(stays.samples(0)[0].ids) == 9
+    assert _all_pages_are_free(engine)
+
+
+@pytest.mark.slow
+def test_a_longer_request_gets_a_larger_cache(paged: Make, plain: NativeEngine) -> None:
+    engine = paged()
+    for length, tokens in ((3, 2), (40, 4)):
+        params = SamplingParams(max_tokens=tokens, seed=4)
+        _alike(engine.generate(_prompts(length), params), plain.generate(_prompts(length), params))
+
+
+@pytest.mark.slow
+def test_few_pages_serve_many_sequences_one_after_the_other(paged: Make, plain: NativeEngine) -> None:
+    engine = paged()
+    engine._runner._most_pages = lambda: 5  # type: ignore[attr-defined]
+    params = SamplingParams(n=4, max_tokens=5, seed=6)
+    _alike(engine.generate(_prompts(20, 3), params), plain.generate(_prompts(20, 3), params))
+
+
+def test_what_never_fits_is_refused_and_the_engine_goes_on(paged: Make) -> None:
+    engine = paged()
+    engine._runner._most_pages = lambda: 3  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"row 0.*gpu_memory_utilization"):
+        engine.generate(_prompts(3), SamplingParams(max_tokens=4 * PAGE))
+    assert len(engine.generate(_prompts(3), SamplingParams(max_tokens=3))[0].ids) <= 3

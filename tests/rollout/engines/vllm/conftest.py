@@ -1,0 +1,76 @@
+"""Small models that vLLM's CPU build can run (heads of 32), and an engine on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rollout.conftest import Tiny
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerBase, Qwen3Config
+
+from whet.model.names import folder_weights
+from whet.rollout.engines.vllm import Settings, VLLMEngine
+
+VOCABULARY = 320
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "initializer_range": 0.2,
+    "max_position_embeddings": 256,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+}
+# A head that is the embedding and one that is not: vLLM updates the two in different ways.
+KINDS = {
+    "tied llama": LlamaConfig(**SIZES, tie_word_embeddings=True),
+    "qwen3": Qwen3Config(**SIZES, tie_word_embeddings=False),
+}
+ENDS = frozenset({1})
+
+
+@pytest.fixture(scope="session")
+def model_of(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Tiny]:
+    """model_of("qwen3", seed): a folder with a random model of that kind and its tokenizer."""
+
+    def make(kind: str, seed: int = 0) -> Tiny:
+        path: Path = tmp_path_factory.mktemp("model")
+        torch.manual_seed(seed)
+        AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.float32).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        return Tiny(str(path), tokenizer)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def settings(vllm_python: str) -> Settings:
+    return Settings(python=vllm_python, max_model_len=160, max_num_seqs=16, enforce_eager=True)
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tiny_model(model_of: Callable[..., Tiny], kind: str) -> Tiny:
+    return model_of(kind)
+
+
+@pytest.fixture(scope="module")
+def engine(settings: Settings, tiny_model: Tiny) -> Iterator[VLLMEngine]:
+    """vLLM in a child process, with the weights of `tiny_model` as version 0."""
+    model = tiny_model.model()
+    engine = VLLMEngine(settings, model.config, tiny_model.tokenizer, ENDS)
+    try:
+        engine.load(lambda: folder_weights(model), 0)
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,153 @@
+"""A server in a thread of the test's own process, on a tiny random model; or in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2 as httpx
+import torch
+import uvicorn
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from whet.assets.tokenizer import make_tokenizer
+from whet.config import load_config
+from whet.serving.app import make_app
+from whet.serving.opening import open_service
+from whet.serving.service import Service
+
+TOKEN = "a-token-for-tests-0123456789"
+VOCABULARY = 320
+NAME = "tiny"
+
+
+def make_model(folder: Path, seed: int = 0, hidden: int = 32) -> Path:
+    """A model folder with a byte-level tokenizer and a chat template."""
+    texts = ["the answer is seven", "stop here and now", "żółć 北京 🙂"] * 4
+    tokenizer = make_tokenizer(texts, vocab_size=VOCABULARY)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.4,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    torch.manual_seed(seed)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+class Server:
+    """What tests need to know of a running server."""
+
+    def __init__(self, service: Service, port: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.service, self.loop = service, loop
+        self.address = f"http://127.0.0.1:{port}"
+        self.headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.address + path, headers=self.headers, timeout=30)
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = self.headers | {"Content-Type": "application/json"} | headers
+        return httpx.post(self.address + path, content=content, headers=given, timeout=60)
+
+    def chat(self, **options: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": "the answer"}]
+        return self.post("/v1/chat/completions", {"model": NAME, "messages": messages} | options)
+
+    def complete(self, **options: Any) -> httpx.Response:
+        return self.post("/v1/completions", {"model": NAME, "prompt": "the answer"} | options)
+
+    def events(self, path: str, **options: Any) -> list[Any]:
+        """The events of a stream, decoded; the last is "[DONE]"."""
+        start = {"prompt": "the answer"} if path == "/v1/completions" else {}
+        start = start or {"messages": [{"role": "user", "content": "the answer"}]}
+        answer = self.post(path, {"model": NAME, "stream": True} | start | options)
+        assert answer.status_code == 200, answer.text
+        lines = [line for line in answer.text.split("\n\n") if line]
+        assert all(line.startswith("data: ") for line in lines)
+        data = [line.removeprefix("data: ") for line in lines]
+        return [json.loads(each) if each != "[DONE]" else each for each in data]
+
+    def idle(self) -> bool:
+        """Wait until nothing is being decoded."""
+        engine: Any = self.service.engine
+        for _ in range(500):
+            if engine._driver is None and not engine._scheduler.running and not self.service.gate.running:
+                return True
+            time.sleep(0.01)
+        return False
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Server]:
+    """Serve a model folder until the end of the block."""
+    config = load_config([f"worker.actor.model.model_path={folder}", f"serve.model_name={NAME}", *arguments])
+    service = open_service(config, TOKEN, lambda text: None)
+    options = uvicorn.Config(
+        make_app(service), port=0, http="h11", lifespan="off", log_level="warning", timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(options)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.01)
+    try:
+        yield Server(service, server.servers[0].sockets[0].getsockname()[1], loops[0])
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        service.close()
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[SimpleNamespace]:
+    """A `whet serve` process, once it serves."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet.cli", "serve", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if line.startswith("serving "):
+                break
+        assert process.poll() is None, "\n".join(lines)
+        found = re.search(r"serving (\S+) at (http://\S+)/v1", lines[-1])
+        assert found
+        yield SimpleNamespace(process=process, lines=lines, name=found[1], address=found[2])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,108 @@
+"""How much of a batch goes through the model at once, by the config and by the device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig
+
+from whet.config import Config, load_config
+from whet.learn.updates import Budget
+from whet.training.budget import budget
+from whet.training.device import choose_placement
+
+LENGTHS = ("data.max_prompt_length=100", "data.max_response_length=400")
+MODEL = LlamaConfig(
+    vocab_size=1000,
+    hidden_size=512,
+    intermediate_size=2048,
+    num_hidden_layers=8,
+    num_attention_heads=8,
+)
+
+
+class _OnGPU:
+    """What `budget` looks at of a model on a CUDA device."""
+
+    device, dtype, config = torch.device("cuda"), torch.bfloat16, MODEL
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [nn.Parameter(torch.empty(1_000_000, device="meta"))]
+
+
+@pytest.fixture
+def gigabytes(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A CUDA device whose memory the test chooses."""
+    device = SimpleNamespace(total_memory=80 * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    return device
+
+
+def _config(*arguments: str) -> Config:
+    return load_config([*LENGTHS, *arguments])
+
+
+def test_on_a_cpu_samples_of_full_length_are_counted() -> None:
+    assert budget(_config()) == Budget(4 * 500, 16 * 500)
+    assert budget(_config("worker.actor.micro_batch_tokens=700")) == Budget(700, 700)
+    assert budget(_config("worker.actor.dynamic_batching=false")) == Budget(None, None)
+
+
+def test_a_gpu_is_filled(gigabytes: SimpleNamespace) -> None:
+    assert budget(_config(), "actor", _OnGPU()) == Budget(65536, 65536, recompute=False)
+    gigabytes.total_memory = 8 * 10**9
+    small = budget(_config(), "actor", _OnGPU())
+    assert small.tokens_update is not None
+    assert small.tokens_update % 1024 == 0
+    assert 1024 < small.tokens_update < 32768
+
+
+def test_what_else_is_trained_takes_its_share(gigabytes: SimpleNamespace) -> None:
+    gigabytes.total_memory = 8 * 10**9
+    model = _OnGPU()
+    model.parameters = lambda: [nn.Parameter(torch.empty(100_000_000, device="meta"))]  # type: ignore[method-assign]
+    plain, with_critic, with_reference = (
+        budget(_config(*arguments), "actor", model).tokens_update
+        for arguments in (
+            ["algorithm.kl_coef=0"],
+            ["algorithm.kl_coef=0", "algorithm.adv_estimator=gae"],
+            ["algorithm.kl_coef=0.1"],
+        )
+    )
+    assert plain is not None
+    assert with_critic is not None
+    assert with_reference is not None
+    assert with_critic < with_reference < plain
+
+
+def test_the_config_goes_before_the_device(gigabytes: SimpleNamespace) -> None:
+    model = _OnGPU()
+    assert budget(_config("worker.actor.micro_batch_tokens=700"), "actor", model) == Budget(700, 700, False)
+    assert budget(_config("worker.actor.dynamic_batching=false"), "actor", model) == Budget(None, None, False)
+    recomputed = _config("worker.actor.model.enable_gradient_checkpointing=true")
+    assert budget(recomputed, "actor", model) == Budget(65536, 65536, recompute=True)
+    # so many tokens fit only when activations are not kept
+    gigabytes.total_memory = 8 * 10**9
+    assert budget(_config("worker.actor.micro_batch_tokens=60000"), "actor", model).recompute
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dtype"),
+    [
+        ([], torch.bfloat16),
+        (["worker.actor.optim.strategy=adamw_bf16"], torch.bfloat16),
+        (["worker.actor.fsdp.torch_dtype=fp32"], torch.float32),
+    ],
+)
+def test_weights_are_bf16_on_a_gpu_unless_told(
+    arguments: list[str], dtype: torch.dtype, gigabytes: SimpleNamespace
+) -> None:
+    assert choose_placement(_config("trainer.device=cuda", *arguments)).dtype == dtype
+
+
+def test_weights_are_fp32_on_a_cpu() -> None:
+    assert choose_placement(_config("trainer.device=cpu")).dtype == torch.float32

@@ -1,0 +1,63 @@
+"""Keys of offloading: what they do where, and a sentence where they change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from whet.config import load_config
+from whet.training.offloading import offload_notes, shares_weights
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+ALL = [
+    f"worker.{part}.offload.{name}=true"
+    for part in ("actor", "critic", "ref")
+    for name in ("offload_params", "offload_optimizer")
+]
+
+
+def notes(device: torch.device, *arguments: str) -> list[str]:
+    return list(offload_notes(load_config(list(arguments)), device))
+
+
+def test_on_a_cpu_every_key_is_answered_once():
+    found = notes(CPU, *ALL, "worker.ref.fsdp.enable_cpu_offload=true")
+    keys = [*ALL, "worker.ref.fsdp.enable_cpu_offload=true"]
+    assert found == [f"{key} changes nothing: on a CPU all of it is in host memory already" for key in keys]
+    assert notes(CPU) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["worker.actor.offload.offload_params=true"],
+            "worker.rollout.name=native samples with the learner's own weights",
+        ),
+        (["worker.ref.offload.offload_optimizer=true"], "the reference has no optimizer"),
+        (
+            ["worker.ref.offload.offload_params=true", "worker.actor.model.lora.rank=4"],
+            "with adapters the reference is",
+        ),
+        (
+            ["worker.ref.fsdp.enable_cpu_offload=true", "algorithm.kl_penalty=full", "algorithm.use_kl_loss=true"],
+            "asks the reference in every pass",
+        ),
+    ],
+)
+def test_on_a_gpu_only_keys_without_effect_are_answered(arguments: list[str], said: str):
+    (note,) = notes(GPU, *arguments)
+    assert note.startswith(f"{arguments[0]} changes nothing: ")
+    assert said in note
+
+
+def test_what_moves_is_not_mentioned():
+    assert notes(GPU, "worker.actor.offload.offload_optimizer=true", "worker.ref.offload.offload_params=true") == []
+    assert notes(GPU, "worker.actor.offload.offload_params=true", "worker.rollout.name=vllm") == []
+    assert notes(GPU, "worker.actor.offload.offload_params=true", "trainer.n_gpus_per_node=2") == []
+
+
+def test_one_device_shares_its_weights_with_engines_that_have_none():
+    assert shares_weights(load_config([]))
+    assert not shares_weights(load_config(["worker.rollout.name=vllm"]))
+    assert not shares_weights(load_config(["trainer.n_gpus_per_node=2"]))

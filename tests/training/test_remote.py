@@ -1,0 +1,69 @@
+"""A run on several devices is the run on one: the same metrics, and checkpoints that either goes on from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from remote_runs import assert_alike, killed_rank, ray_processes, run
+
+from whet.cli import main
+
+# The reference is sharded in its own way: here from host memory, layer by layer.
+REFERENCE = ("worker.ref.fsdp.enable_cpu_offload=true", "worker.ref.fsdp.torch_dtype=fp32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["worker.rollout.exact=true"], "worker.rollout.exact=true is for one device"),
+        (
+            ["worker.rollout.name=vllm", "worker.rollout.tensor_parallel_size=3"],
+            "tensor_parallel_size=3 does not divide",
+        ),
+    ],
+)
+def test_what_several_devices_cannot_do_is_said_first(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = ["trainer.n_gpus_per_node=2", "trainer.device=cpu", f"trainer.save_checkpoint_path={tmp_path / 'run'}"]
+    assert main(["train", *keys, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "trainer.n_gpus_per_node=2" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("algorithm.disable_kl=false", "algorithm.use_kl_loss=true", "algorithm.kl_coef=0.01", *REFERENCE),
+        ("algorithm.adv_estimator=gae", "worker.critic.global_batch_size=32"),
+    ],
+    ids=["", "kl", "critic"],
+)
+def test_two_ranks_train_as_one_process_does(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    pytest.importorskip("ray")
+    alone = run(tmp_path / "alone", 1, 4, *arguments)
+    assert_alike(run(tmp_path / "two", 2, 4, *arguments), alone)
+    # and each goes on where the other stopped
+    assert_alike(run(tmp_path / "two", 1, 6, *arguments), run(tmp_path / "alone", 2, 6, *arguments))
+    assert not ray_processes()
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_is_named_and_the_run_can_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    error = killed_rank(tmp_path / "run", "trainer.n_gpus_per_node=2", rank=0)
+    assert re.search(r"rank [01] \(process", error)  # either may have been started first
+
+
+@pytest.mark.slow
+def test_plain_generate_samples_on_ranks_too(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    greedy = ("worker.rollout.name=hf", "trainer.val_only=true", "worker.rollout.val_override_config={temperature: 0}")
+    few = ("data.val_batch_size=32",)
+    assert_alike(run(tmp_path / "two", 2, 1, *greedy, *few), run(tmp_path / "alone", 1, 1, *greedy, *few))

@@ -1,0 +1,185 @@
+"""Samples in, scores out: what the loop knows of rewards.
+
+A sample whose reward raised, hung, killed its worker or returned no score gets the configured fallback, is counted in
+the metrics and reported once; nothing a reward function does stops the step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.errors import UserError
+from whet.rewards.function import KEY, read_source
+from whet.rewards.pool import Call, Outcome, WorkerPool
+from whet.rewards.process import WorkerSetup
+from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.config.reward import RewardConfig
+
+log = logging.getLogger("whet")
+
+FAILURES = ("raised", "timeout", "died", "bad result")
+SAMPLES_PER_TIMEOUT = 64  # a batch call has `timeout` seconds for every so many samples
+
+
+class RewardScorer:
+    """Scores samples with the function that `path.py:function` names, in worker processes."""
+
+    def __init__(
+        self,
+        spec: str,
+        config: RewardConfig,
+        resolve: Callable[[str], Path] = Path,
+        warn: Callable[[str], None] = log.warning,
+        output: Path | None = None,
+    ) -> None:
+        """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it)."""
+        if not config.timeout > 0:
+            raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
+        self._spec = spec
+        self._config = config
+        self._warn = warn
+        self._batch: bool | None = None
+        self._reported: set[tuple[str, str]] = set()
+        options = dict(config.reward_function_kwargs)
+        setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output)
+        self._pool = WorkerPool(setup, config.num_cpus)
+
+    def __enter__(self) -> RewardScorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check(self, prompts: list[Prompt]) -> None:
+        """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
+        rows = [_as_sample(prompt) for prompt in prompts]
+        for group in [rows] if self._scores_batches() and rows else [[row] for row in rows]:
+            outcome = self._call_each([group])[0]
+            if outcome.failure == "bad result":
+                raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
+            for row, result in zip(group, outcome.results):
+                if "bad" in result:
+                    raise UserError(f"{KEY}={self._spec}: {result['bad']} (tried with row {row.prompt.uid})")
+            if outcome.failure:
+                self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
+
+    def score(self, samples: list[Sample], progress: Callable[[int], None] | None = None) -> dict[str, float]:
+        """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many just finished."""
+
+        def settle(group: list[Sample], outcome: Outcome) -> None:
+            self._settle(group, outcome)
+            if progress:
+                progress(len(group))
+
+        groups = [[sample] for sample in samples]
+        if samples and self._scores_batches():
+            outcome = self._call_each([samples])[0]
+            if not outcome.failure or len(samples) == 1:
+                settle(samples, outcome)
+                groups = []
+            else:
+                self._report_batch(outcome, len(samples))
+        self._call_each(groups, settle)
+        counts = Counter(sample.failure for sample in samples if sample.failure)
+        return {
+            "reward/failed": float(counts.total()),
+            **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
+        }
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._pool.close()
+
+    def _scores_batches(self) -> bool:
+        """Whether the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
+        if self._batch is None:
+            self._batch = self._pool.start()
+        return self._batch
+
+    def _call_each(
+        self, groups: list[list[Sample]], settle: Callable[[list[Sample], Outcome], None] | None = None
+    ) -> list[Outcome]:
+        """One call of the function per group; outcomes in the order of the groups."""
+        outcomes: list[Outcome] = [Outcome()] * len(groups)
+
+        def done(position: int, outcome: Outcome) -> None:
+            outcomes[position] = outcome
+            if settle:
+                settle(groups[position], outcome)
+
+        self._pool.run([self._as_call(group) for group in groups], done)
+        return outcomes
+
+    def _as_call(self, group: list[Sample]) -> Call:
+        first = group[0]
+        seed = f"{first.prompt.uid}/{first.index}/{first.version}"
+        return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
+
+    def _budget(self, size: int) -> float:
+        """Seconds for a call with so many samples."""
+        return self._config.timeout * math.ceil(size / SAMPLES_PER_TIMEOUT)
+
+    def _settle(self, group: list[Sample], outcome: Outcome) -> None:
+        if outcome.failure:
+            for sample in group:
+                self._fail(sample, outcome)
+            return
+        for sample, result in zip(group, outcome.results, strict=True):
+            if "scores" in result:
+                sample.scores = result["scores"]
+                sample.failure = None
+            else:
+                self._fail(sample, Outcome(failure="bad result", detail=result["bad"]))
+
+    def _fail(self, sample: Sample, outcome: Outcome) -> None:
+        sample.scores = {"overall": float(self._config.fallback)}
+        sample.failure = outcome.failure
+        self._report(sample, outcome, f"so the sample scores worker.reward.fallback={self._config.fallback}")
+
+    def _report(self, sample: Sample, outcome: Outcome, consequence: str) -> None:
+        """Warn of a failure whose like was not seen before."""
+        if (outcome.failure, outcome.cause) in self._reported:
+            return
+        self._reported.add((outcome.failure, outcome.cause))
+        what = f"{_describe(outcome, self._config.timeout)} on {sample.prompt.uid}, {consequence}"
+        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
+
+    def _report_batch(self, outcome: Outcome, size: int) -> None:
+        if ("batch", outcome.failure) in self._reported:
+            return
+        self._reported.add(("batch", outcome.failure))
+        what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
+        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
+
+
+def reward_input(sample: Sample) -> dict[str, Any]:
+    """What a reward function sees of a sample: every column of its row, and three keys no column can hide."""
+    return {
+        "prompt": sample.prompt.text,
+        **sample.prompt.extra,
+        "response": sample.text,
+        "response_length": len(sample.ids),
+        "ground_truth": sample.prompt.answer,
+    }
+
+
+def _as_sample(prompt: Prompt) -> Sample:
+    text = "" if prompt.answer is None else str(prompt.answer)
+    ids = [0] * len(text.split())  # nothing is tokenized yet; the function sees only how many there are
+    return Sample(prompt, ids, [1] * len(ids), [0.0] * len(ids), "stop", text=text)
+
+
+def _describe(outcome: Outcome, seconds: float) -> str:
+    return {
+        "raised": "raised an error",
+        "timeout": f"did not finish within {seconds:g} s",
+        "died": "ended its process",
+        "bad result": "returned no usable score",
+    }[outcome.failure]

@@ -1,0 +1,167 @@
+"""How a reward function wants to be called, read from its parameters.
+
+Six forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (response and answer) and verl's
+(data_source, solution_str, ground_truth, extra_info), each for one sample or, with plural names, for a whole batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from whet.errors import UserError
+from whet.rewards.function import KEY, RewardSource
+
+RewardInput = dict[str, Any]
+Parameters = dict[str, inspect.Parameter]
+
+KWARGS_KEY = "worker.reward.reward_function_kwargs"
+TYPE_KEY = "worker.reward.reward_type"
+TYPES = ("batch", "sequential")
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """One accepted signature: the parameters it must have, those it may have, and what a call scores."""
+
+    batch: bool
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    verl: bool = False
+
+    def __str__(self) -> str:
+        return f"f({', '.join((*self.required, *self.optional))}, ...)"
+
+
+BATCH = CallForm(True, ("reward_inputs",))
+SEQUENTIAL = CallForm(False, ("reward_input",))
+FORMS = (
+    BATCH,
+    SEQUENTIAL,
+    CallForm(False, ("solution_str", "ground_truth"), ("data_source", "extra_info"), verl=True),
+    CallForm(True, ("solution_strs", "ground_truths"), ("data_sources", "extra_infos"), verl=True),
+    CallForm(False, ("predict", "ground_truth")),
+    CallForm(True, ("predicts", "ground_truths")),
+)
+
+
+def _extra_info(row: RewardInput) -> dict[str, Any]:
+    """Every column of the row; those nested in a column `extra_info`, as verl's files have it, come to the top."""
+    nested = row.get("extra_info")
+    return {**row, **nested} if isinstance(nested, dict) else dict(row)
+
+
+# What a parameter of that name receives for one sample; a batch form has the plural name and receives a list.
+ARGUMENTS: dict[str, Callable[[RewardInput], Any]] = {
+    "predict": lambda row: row["response"],
+    "solution_str": lambda row: row["response"],
+    "ground_truth": lambda row: row["ground_truth"],
+    "data_source": lambda row: row.get("data_source"),
+    "extra_info": _extra_info,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFunction:
+    """A user's function together with the way to call it."""
+
+    function: Callable[..., Any]
+    form: CallForm
+    arguments: tuple[str, ...]  # the parameters, beyond the options, that the function has
+    options: dict[str, Any]
+
+    def __call__(self, inputs: list[RewardInput]) -> Any:
+        """Score the inputs; a sequential function is given exactly one. Returns what the user's code returned."""
+        if self.form is BATCH:
+            result = self.function(inputs, **self.options)
+        elif self.form is SEQUENTIAL:
+            result = self.function(inputs[0], **self.options)
+        elif self.form.batch:
+            columns = {name: [ARGUMENTS[name[:-1]](row) for row in inputs] for name in self.arguments}
+            result = self.function(**columns, **self.options)
+        else:
+            result = self.function(**{name: ARGUMENTS[name](inputs[0]) for name in self.arguments}, **self.options)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def bind(
+    function: Callable[..., Any], source: RewardSource, declared: str | None, options: dict[str, Any]
+) -> RewardFunction:
+    """Choose the form that the function's parameters fit. `declared` ("batch", "sequential") overrules its names."""
+    try:
+        parameters = dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{KEY}: {source.function} in {source.path} has no readable signature: {error}") from error
+    if declared is not None and declared not in TYPES:
+        raise UserError(f"{TYPE_KEY}: {declared!r} is not one of {', '.join(TYPES)} (REWARD_TYPE in {source.path})")
+    form = _match(parameters, declared, options)
+    if form is None:
+        raise UserError(_wrong_signature(parameters, declared, source))
+    arguments = tuple(name for name in (*form.required, *form.optional) if name in parameters)
+    if form in (BATCH, SEQUENTIAL):
+        arguments = (next(iter(parameters)),)
+    _check_options(parameters, arguments, options, source)
+    return RewardFunction(function, form, arguments, options)
+
+
+def _match(parameters: Parameters, declared: str | None, options: dict[str, Any]) -> CallForm | None:
+    named = [form for form in FORMS if all(name in parameters for name in form.required)]
+    pairs = [form for form in named if form not in (BATCH, SEQUENTIAL)]
+    if pairs:
+        fitting = [form for form in pairs if declared is None or form.batch == (declared == "batch")]
+        return fitting[0] if fitting else None
+    needed = [name for name, parameter in parameters.items() if _is_needed(parameter) and name not in options]
+    if not parameters:
+        return None
+    first = next(iter(parameters.values()))
+    takes_one = first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
+    if not takes_one or any(name != first.name for name in needed):
+        return None
+    if declared is not None:
+        return BATCH if declared == "batch" else SEQUENTIAL
+    return next((form for form in (BATCH, SEQUENTIAL) if form.required == (first.name,)), None)
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not variadic
+
+
+def _wrong_signature(parameters: Parameters, declared: str | None, source: RewardSource) -> str:
+    takes = ", ".join(str(parameter) for parameter in parameters.values()) or "nothing"
+    forms = [form for form in FORMS if declared is None or form.batch == (declared == "batch")]
+    as_type = f" as a {declared} function" if declared else ""
+    return (
+        f"{KEY}: {source.function} in {source.path} takes ({takes}), which cannot be called{as_type}. Accepted: "
+        + ", ".join(str(form) for form in forms)
+        + f". A single parameter of another name is fine when {TYPE_KEY} or REWARD_TYPE in the file says "
+        f'"batch" or "sequential"; further parameters need a default or a value in {KWARGS_KEY}.'
+    )
+
+
+def _check_options(
+    parameters: Parameters, arguments: tuple[str, ...], options: dict[str, Any], source: RewardSource
+) -> None:
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    by_name = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and name not in arguments
+    ]
+    for name in options:
+        if name in arguments:
+            raise UserError(f"{KWARGS_KEY}.{name}: {source.function} receives {name} from the sample; remove the key")
+        if name not in by_name and not open_ended:
+            near = difflib.get_close_matches(str(name), by_name, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(by_name) or 'no options'}"
+            raise UserError(f"{KWARGS_KEY}.{name}: {source.function} in {source.path} has no parameter {name}; {hint}")
+    for name, parameter in parameters.items():
+        if _is_needed(parameter) and name not in (*arguments, *options):
+            raise UserError(
+                f"{KEY}: {source.function} in {source.path} needs {name}, which no sample provides; "
+                f"give it a default or a value in {KWARGS_KEY}.{name}"
+            )

@@ -1,0 +1,170 @@
+"""The model's forward passes for sampling: prefill prompts, decode the next tokens of every running sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whet.model.load import head_of, hidden_states
+from whet.rollout.engines.native.attention import DecodeAttention, PrefillAttention
+from whet.rollout.engines.native.cache import SlotCache
+from whet.rollout.engines.native.prompts import lay_prompts
+from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
+from whet.rollout.engines.native.sequence import Prefilled, Request, Sequence
+from whet.rollout.uniforms import uniforms
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The next tokens of some sequences, none or several of each."""
+
+    sequences: list[Sequence]
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    tops: dict[Sequence, list[list[tuple[int, float]]]] = field(default_factory=dict)  # of those that asked
+
+    def __iter__(self) -> Iterator[tuple[Sequence, list[int], list[float], list[list[tuple[int, float]]]]]:
+        return zip(self.sequences, self.tokens, self.log_probs, (self.tops.get(s, []) for s in self.sequences))
+
+
+class Runner(Protocol):
+    """What the engine needs of whoever runs the model. Running sequences occupy slots 0..B-1."""
+
+    model: PreTrainedModel
+    vocab_size: int
+    reports_tops: bool  # whether it can say which tokens were likeliest
+
+    def reserve(self, request: Request) -> bool:
+        """Set memory aside for a prompt; False while there is not enough."""
+        ...
+
+    def prefill(self, requests: list[Request]) -> None:
+        """Read the prompts of requests for which memory was set aside."""
+        ...
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether a sequence whose prompt was read can be given a slot now; if so, it will be."""
+        ...
+
+    def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
+        """Give sequences their slots; their first tokens, where they are known already."""
+        ...
+
+    def decode(self, running: list[Sequence]) -> list[Drawn]:
+        """Bring the running sequences further; what was drawn, now or a call ago."""
+        ...
+
+    def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
+        """Sequences moved from slot to slot; from `running` on, slots are empty."""
+        ...
+
+    def finished(self, sequence: Sequence) -> None:
+        """A sequence has ended, or its request has."""
+        ...
+
+    def release(self) -> None:
+        """Give back the memory held between rollouts."""
+        ...
+
+    def reset(self) -> None:
+        """Forget everything that was being decoded, after an error."""
+        ...
+
+
+class ModelRunner:
+    """One token at a time over a cache of slots: the learner's module as it is, on any device."""
+
+    reports_tops = True
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        config = model.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.device = model.device
+        self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
+        self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
+        self._never = never_sampled(model.config, self.device)
+
+    def reserve(self, request: Request) -> bool:
+        """The cache grows as it must."""
+        return True
+
+    def prefill(self, requests: list[Request]) -> None:
+        """Keys, values and first logits of each prompt, all prompts in one packed row."""
+        row = lay_prompts(self.model, requests, self.device)
+        lengths = row.lengths.tolist()
+        attention = PrefillAttention(lengths, self.device)
+        ids, positions = (torch.from_numpy(each).to(self.device) for each in (row.ids_N, row.positions))
+        hidden_NH = hidden_states(self.model, ids, positions, attention, row.media)
+        ends = torch.tensor(lengths, device=self.device).cumsum(0)
+        logits = head_of(self.model).logits(hidden_NH[ends - 1])
+        layers = [attention.layers[i] for i in sorted(attention.layers)]
+        pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
+        for request, kv, logits_V in zip(requests, pieces, logits):
+            request.prefilled = Prefilled(torch.stack(kv), logits_V)
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Every slot has room."""
+        return True
+
+    def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
+        """Copy prompts into slots and draw first tokens from their logits."""
+        running = max(slot for slot, _ in admitted) + 1
+        self.cache.reserve(running, max(s.length for _, s in admitted) + 1)
+        rows = []
+        for slot, sequence in admitted:
+            request = sequence.request
+            prefilled = cast(Prefilled, request.prefilled)  # the scheduler admits no other
+            self.cache.fill(slot, prefilled.kv)
+            rows.append(prefilled.logits_V)
+            if sequence is request.sequences[-1]:
+                request.prefilled = None
+        return [self._draw([s for _, s in admitted], torch.stack(rows))]
+
+    def decode(self, running: list[Sequence]) -> list[Drawn]:
+        """The next token of every running sequence."""
+        lengths = [s.length for s in running]
+        self.cache.reserve(len(running), max(lengths))
+        positions = torch.tensor(lengths, device=self.device) - 1
+        ids = torch.tensor([s.ids[-1] for s in running], device=self.device)
+        attention = DecodeAttention(self.cache, positions, max(lengths))
+        offsets = [s.request.offset for s in running]
+        if any(offsets):
+            positions = positions + torch.tensor(offsets, device=self.device)
+        hidden_BH = hidden_states(self.model, ids, positions, attention)
+        return [self._draw(running, head_of(self.model).logits(hidden_BH))]
+
+    def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
+        """Copy what a moved sequence has in the cache."""
+        for source, target, sequence in moves:
+            self.cache.move(source, target, sequence.length)
+
+    def finished(self, sequence: Sequence) -> None:
+        """A prompt is kept until its request has ended."""
+        if sequence.request.unfinished == 0:
+            sequence.request.prefilled = None
+
+    def release(self) -> None:
+        """Give back the memory held between rollouts."""
+        self.cache.release()
+
+    def reset(self) -> None:
+        """Slots hold nothing that the next sequence in them would read."""
+
+    def _draw(self, sequences: list[Sequence], logits_BV: Tensor) -> Drawn:
+        keys = torch.tensor([s.key for s in sequences], device=self.device)
+        written = torch.tensor([len(s.ids) for s in sequences], device=self.device)
+        params = [s.request.params for s in sequences]
+        tokens, log_probs = sample(logits_BV, params, uniforms(keys, written), self._never)
+        tops = {s: [likeliest(logits_V, s.request.params)] for s, logits_V in zip(sequences, logits_BV) if _asked(s)}
+        return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist(), tops)
+
+
+def _asked(sequence: Sequence) -> bool:
+    return sequence.request.params.top_logprobs > 0

@@ -1,0 +1,78 @@
+"""A request and the responses being written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from whet.rollout.engine import SamplingParams
+from whet.rollout.engines.native.pages import PromptPages
+from whet.types import FinishReason, Prompt, Sample
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One response: waiting for a slot, running in one, or finished."""
+
+    request: Request
+    index: int  # which of the prompt's n samples
+    key: int  # random stream of this sample
+    ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    tops: list[list[tuple[int, float]]] = field(default_factory=list)  # likeliest tokens, where they are asked for
+    finish: FinishReason | None = None
+    pages: list[int] = field(default_factory=list)  # of a paged cache, its own
+    ahead: int = 0  # tokens that the device was told to draw and the host has not read
+
+    @property
+    def length(self) -> int:
+        """Prompt and response tokens so far."""
+        return len(self.request.prompt.ids) + len(self.ids)
+
+
+@dataclass(slots=True, eq=False)
+class Prefilled:
+    """A prompt's keys and values, and the logits of its first response token."""
+
+    kv: Tensor  # (layers, 2, P, heads, head_dim)
+    logits_V: Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A prompt, how to sample from it, and its n sequences."""
+
+    prompt: Prompt
+    params: SamplingParams
+    sequences: list[Sequence] = field(default_factory=list)
+    prefilled: Prefilled | PromptPages | None = None  # where its prompt lies, from prefill on
+    offset: int = 0  # of positions from indices behind the prompt: an image has other positions than it has tokens
+    last_offset: int = 0  # the same of the prompt's last token
+    unfinished: int = 0
+    on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
+    on_tokens: Callable[[], None] | None = None  # called as any of its sequences grows or ends
+    error: BaseException | None = None  # what kept it from being finished
+
+    def raise_error(self) -> None:
+        """Tell the caller what kept the request from being finished, if anything did."""
+        if isinstance(self.error, Exception):
+            raise self.error
+        if self.error is not None:  # Ctrl-C in the thread that was stepping is not the caller's own
+            raise RuntimeError("sampling was interrupted") from self.error
+
+    def samples(self, version: int) -> list[Sample]:
+        """The finished sequences as samples."""
+        return [
+            Sample(
+                prompt=self.prompt,
+                ids=s.ids,
+                mask=[1] * len(s.ids),
+                log_probs=s.log_probs,
+                finish=s.finish or "abort",
+                index=s.index,
+                version=version,
+            )
+            for s in self.sequences
+        ]

@@ -1,0 +1,166 @@
+"""What engines behind HTTP share: many requests at once, a bounded number of them, and whet's own idea of an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from whet.errors import UserError
+from whet.rollout.engine import Progress, SamplingParams, Weights
+from whet.rollout.engines.native.sequence import Request
+from whet.rollout.engines.native.sequence import Sequence as Response
+from whet.rollout.engines.native.stop import StopCheck
+from whet.rollout.engines.server.background import BackgroundLoop
+from whet.rollout.engines.server.client import KEY, Client
+from whet.rollout.uniforms import stream_keys
+from whet.types import FinishReason, Prompt, Sample
+
+NEVER = -100.0  # the least that servers add to a logit
+_SEED_BITS = 31  # the widest seed that every server takes
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One response as a server gives it."""
+
+    ids: list[int]
+    log_probs: list[float]
+    finish: FinishReason
+
+
+class ServerEngine:
+    """The Engine protocol over a server; a subclass knows its requests.
+
+    Each sample is a request of its own with a seed from (seed, sample id), so a server whose seeds hold writes the
+    same sample whatever else it serves. At most `max_num_seqs` requests wait for the server at a time.
+    """
+
+    name = "server"
+    sees = False  # whether images reach the server
+    never: tuple[int, ...] = ()  # tokens that must not be sampled: those that stand for images
+
+    def __init__(
+        self,
+        client: Client,
+        tokenizer: PreTrainedTokenizerBase,
+        end_ids: frozenset[int],
+        max_num_seqs: int = 64,
+    ) -> None:
+        self.version = 0
+        self.client, self.end_ids = client, end_ids
+        self._stop = StopCheck(tokenizer, end_ids)
+        self._background = BackgroundLoop()
+        self._slots = asyncio.Semaphore(max_num_seqs)
+        self._unfinished = 0
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Sample]:
+        """n samples for each prompt, in the order of the prompts."""
+        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
+        for prompt in prompts:
+            self.check(prompt)
+        self.run(self.ready())
+        rows = [(p, i, first) for p, first in zip(prompts, ids, strict=True) for i in range(params.n)]
+        futures = [self._background.submit(self._sample(p, params, first, i)) for p, i, first in rows]
+        self._wait_for(futures, progress)
+        return [future.result() for future in futures]
+
+    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """n samples of one prompt; joins whatever the server decodes, leaves when cancelled."""
+        self.check(prompt)
+
+        async def all_samples() -> list[Sample]:
+            await self.ready()
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._sample(prompt, params, sample_id, i)) for i in range(params.n)]
+            return [task.result() for task in tasks]
+
+        try:
+            return await asyncio.wrap_future(self._background.submit(all_samples()))
+        except* UserError as errors:
+            failure = errors.exceptions[0]
+        raise failure
+
+    def check(self, prompt: Prompt) -> None:
+        """UserError for a prompt that cannot be sent."""
+        if not prompt.ids:
+            raise UserError(f"{prompt.uid}: a prompt is one or more token ids")
+        media = prompt.media
+        if not self.sees and media is not None and (media.images or media.videos or media.inputs):
+            raise UserError(
+                f"{prompt.uid}: images and videos do not reach a {self.name} server; worker.rollout.name=native, hf "
+                "and sglang take them, and so does vllm with worker.rollout.mode=process or inline"
+            )
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Sample with these weights from now on, and call them `version`."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """The server's memory is its own."""
+
+    def close(self) -> None:
+        """Drop the requests that still wait; the server goes on."""
+        self._background.close()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine on the engine's own loop, from any other thread."""
+        return self._background.run(work)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no sample is being written for this engine."""
+        return self._unfinished == 0
+
+    async def ready(self) -> None:
+        """Raise unless the server is there with the weights that it should have."""
+        raise NotImplementedError
+
+    async def write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
+        """One response of the server; cancelled, it tells the server to stop."""
+        raise NotImplementedError
+
+    async def _sample(self, prompt: Prompt, params: SamplingParams, first_id: int, index: int) -> Sample:
+        version = self.version
+        key = int(stream_keys(params.seed, torch.tensor([first_id + index])))
+        self._unfinished += 1
+        try:
+            async with self._slots:
+                written = await self.write(prompt, params, key & (2**_SEED_BITS - 1))
+        finally:
+            self._unfinished -= 1
+        return self._as_sample(prompt, params, index, written, version)
+
+    def _as_sample(self, prompt: Prompt, params: SamplingParams, index: int, written: Written, version: int) -> Sample:
+        """A server may look for ends in other places: whet's own check has the last word on where a response stops."""
+        if len(written.ids) != len(written.log_probs):
+            raise UserError(
+                f"{KEY}={self.client.address}: {len(written.log_probs)} log-probs for {len(written.ids)} tokens; "
+                f"is this the {self.name} server that worker.rollout.name says?"
+            )
+        taken, finish = self._stop(Response(Request(prompt, params), index, 0), written.ids)
+        ids, log_probs = written.ids[:taken], written.log_probs[:taken]
+        return Sample(prompt, ids, [1] * taken, log_probs, finish or written.finish, index=index, version=version)
+
+    def _wait_for(self, futures: list[Future[Sample]], progress: Progress | None) -> None:
+        """Until all are done; the first failure, or an interrupt of this thread, cancels the others."""
+        try:
+            for future in as_completed(futures):
+                future.result()
+                if progress is not None:
+                    progress(1)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise

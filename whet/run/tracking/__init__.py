@@ -1,6 +1,0 @@
-"""Where metrics and samples go: the run folder, the console, and the trackers people know."""
-
-from whet.run.tracking.metrics import read_metrics
-from whet.run.tracking.tracker import Tracker
-
-__all__ = ["Tracker", "read_metrics"]

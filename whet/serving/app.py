@@ -1,0 +1,106 @@
+"""The routes, and what they answer."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from whet.serving.access import Access
+from whet.serving.answers import Answer, Health, Model, ModelList
+from whet.serving.errors import ApiError
+from whet.serving.formats import ChatForm, CompletionForm
+from whet.serving.generation import Generation, parse
+from whet.serving.guard import ClientGoneError, read_body
+from whet.serving.openapi import describe
+from whet.serving.requests import ChatRequest, CompletionRequest, WeightsRequest
+from whet.serving.service import Service
+from whet.serving.weights import update_weights
+
+_WEIGHTS_BODY = 65536  # bytes: a path and a number
+
+
+def make_app(service: Service) -> ASGIApp:
+    """The ASGI application of a service."""
+    maker = service.maker
+    description = json.dumps(describe(service.name, maker.vocabulary, service.config.serve.max_samples, service.sees))
+
+    def model() -> Model:
+        return Model(
+            id=service.name,
+            created=service.started,
+            root=str(service.path),
+            max_model_len=maker.max_len,
+            version=service.version,
+        )
+
+    async def models(request: Request) -> Response:
+        return _json(ModelList(data=[model()]))
+
+    async def one_model(request: Request) -> Response:
+        if request.path_params["model"] != service.name:
+            raise ApiError(404, f"there is no such model; this server has {service.name!r}", "model_not_found", "model")
+        return _json(model())
+
+    async def health(request: Request) -> Response:
+        gate = service.gate
+        counts = {"version": service.version, "running": gate.running, "waiting": gate.waiting}
+        return _json(Health(status="ending" if gate.ending else "ok", **counts))
+
+    async def metrics(request: Request) -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(request: Request) -> Response:
+        return Response(description, media_type="application/json")
+
+    async def weights(request: Request) -> Response:
+        seconds = service.config.serve.body_timeout
+        try:
+            body = await read_body(request.receive, dict(request.scope["headers"]), _WEIGHTS_BODY, seconds)
+        except ClientGoneError:
+            raise ApiError(400, "the client left") from None
+        return _json(await update_weights(service, parse(WeightsRequest, body)))
+
+    chat = Generation(service, ChatRequest, ChatForm, maker.chat)
+    completion = Generation(service, CompletionRequest, CompletionForm, maker.completion)
+    app = Starlette(
+        routes=[
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/models/{model:path}", one_model, methods=["GET"]),
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/weights", weights, methods=["POST"]),
+            Route("/health", health, methods=["GET"]),
+            Route("/metrics", metrics, methods=["GET"]),
+            Route("/openapi.json", openapi, methods=["GET"]),
+        ],
+        exception_handlers={ApiError: _refuse, HTTPException: _unrouted, Exception: _failed},
+    )
+    app.router.redirect_slashes = False
+    return Access(app, service.token, service.metrics)
+
+
+def _json(answer: Answer) -> Response:
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error.response()
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    """Paths and methods that do not exist."""
+    assert isinstance(error, HTTPException)
+    text = f"{request.method} {request.url.path}: {error.detail.lower()}; /openapi.json lists what there is"
+    return ApiError(error.status_code, text, headers=dict(error.headers or {})).response()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A bug: the server's log has its traceback."""
+    return ApiError(500, "the server failed; its log says why", "server_failed").response()

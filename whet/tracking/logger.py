@@ -1,0 +1,62 @@
+"""What every logger offers, and what it is told about the run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from whet.checkpoint.durable import write_text
+from whet.errors import UserError
+from whet.tracking.console import Console
+from whet.types import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run as loggers see it."""
+
+    folder: Path
+    project: str
+    experiment: str
+    console: Console
+    settings: dict[str, Any] = field(default_factory=dict)  # the whole config, for trackers that show it
+
+    def recall_id(self, logger: str) -> str | None:
+        """The id under which this run folder is known to a tracker, when an earlier start noted one."""
+        note = self._id_file(logger)
+        return note.read_text(encoding="utf-8").strip() if note.exists() else None
+
+    def note_id(self, logger: str, identity: str) -> None:
+        """Remember a tracker's id in the run folder, so that a resumed run continues the same curve."""
+        write_text(self._id_file(logger), identity + "\n")
+
+    def _id_file(self, logger: str) -> Path:
+        return self.folder / f".{logger}_run_id"
+
+
+class Logger(Protocol):
+    """A destination of metrics. It is built before training starts and may fail then, with a `UserError`."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of one step; all of them are finite or not, as they come."""
+
+    def table(self, step: int, samples: Sequence[Sample]) -> None:
+        """Show a few generations of a validation."""
+
+    def close(self) -> None:
+        """Flush what is buffered."""
+
+
+def require(package: str, extra: str) -> ModuleType:
+    """Import a logger's package, or say how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise UserError(
+            f"trainer.logger: {extra} needs a package that is not installed ({error}). "
+            f"Run: pip install 'whet[{extra}]', or take {extra} out of trainer.logger."
+        ) from error

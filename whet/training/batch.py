@@ -1,0 +1,150 @@
+"""The batch of a step: draw prompts, sample, score, keep what is worth training on, until there is enough.
+
+Groups beyond what a step needs wait for the next one. Their samples are then a little off-policy: `version` says by how
+much, and their old log-probs stay those of the policy that wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from whet.config import Config, draws_allowed, refills
+from whet.errors import UserError
+from whet.training.components import Rooms
+from whet.training.filters import filter_names, keep_rule
+from whet.training.groups import Group
+from whet.training.measure import StepClock, sampled_metrics, solved_groups
+from whet.training.state import TrainerState
+from whet.training.validation import sampling_params
+from whet.types import Sample
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a step trains on, and what else it sampled."""
+
+    samples: list[Sample]  # to train on; none when no group was worth it
+    dropped: list[Sample]
+    drawn: list[Sample]  # everything sampled in this step, whether trained on now, later or never
+    metrics: dict[str, float]
+
+
+@dataclass(slots=True)
+class _Draws:
+    """What the draws of a step gave."""
+
+    groups: list[Group] = field(default_factory=list)
+    count: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return _flat(self.groups)
+
+
+class BatchMaker:
+    """Makes batches as the config of the current stage says."""
+
+    def __init__(self, rooms: Rooms, state: TrainerState) -> None:
+        self._rooms, self._state = rooms, state
+
+    def make(self, clock: StepClock) -> Batch:
+        """The batch of the next step."""
+        config, state = self._rooms.config, self._state
+        keep, wanted = keep_rule(config), groups_per_step(config)
+        kept, draws = state.carried, _Draws()
+        arrived = len(kept)
+        while not self._is_enough(kept, draws):
+            groups = self._draw(clock, draws)
+            kept = kept + [group for group in groups if keep(group.samples)]
+        passed = {id(group) for group in kept}
+        dropped = [group for group in draws.groups if id(group) not in passed]
+        for sample in _flat(dropped):
+            sample.dropped = True
+        kept, state.carried = kept[:wanted], kept[wanted:]
+        self._note_what_is_missing(kept, draws)
+        metrics = {
+            **draws.failures,
+            **(sampled_metrics(draws.samples) if draws.groups else {}),
+            **self._metrics(kept, arrived, dropped, draws),
+        }
+        return Batch(_flat(kept), _flat(dropped), draws.samples, metrics)
+
+    def _is_enough(self, kept: Sequence[Group], draws: _Draws) -> bool:
+        config = self._rooms.config
+        if not refills(config):
+            return len(draws.groups) >= groups_per_step(config)
+        return len(kept) >= groups_per_step(config) or draws.count == draws_allowed(config)
+
+    def _draw(self, clock: StepClock, draws: _Draws) -> list[Group]:
+        """Sample and score the loader's next prompts."""
+        rooms, state = self._rooms, self._state
+        assert rooms.loader is not None, "a run that only validates has no training prompts"
+        params = sampling_params(rooms.config.worker.rollout, rooms.config.data.max_response_length)
+        rows = rooms.loader.next_rows()
+        prompts = rooms.loader.prompts(rows)
+        ids = range(state.samples_drawn, state.samples_drawn + len(rows) * params.n, params.n)
+        with clock.stage("rollout", len(rows) * params.n) as advance:
+            samples = rooms.generate(prompts, params, ids, advance)
+        state.samples_drawn += len(samples)
+        with clock.stage("reward", len(samples)) as advance:
+            draws.failures.update(rooms.score(samples, advance))
+        groups = [Group(row, samples[i * params.n : (i + 1) * params.n]) for i, row in enumerate(rows)]
+        draws.groups += groups
+        draws.count += 1
+        return groups
+
+    def _note_what_is_missing(self, kept: Sequence[Group], draws: _Draws) -> None:
+        """Warn when a filter left too little; stop the run when it has left nothing for too long."""
+        config, state, wanted = self._rooms.config, self._state, groups_per_step(self._rooms.config)
+        state.empty_steps = 0 if kept else state.empty_steps + 1
+        names, sampled = filter_names(config), len(draws.groups)
+        if state.empty_steps >= config.trainer.max_empty_steps:
+            raise UserError(
+                f"{names} kept none of the groups sampled in {state.empty_steps} steps in a row "
+                f"(trainer.max_empty_steps), so there is nothing to learn from: the data is too hard or too easy for "
+                "this model, or the reward does not tell samples apart. Look at reward/overall, batch/solve_all and "
+                "batch/solve_none, then change the data, the reward function, the filter, or raise worker.rollout.n."
+            )
+        if not kept:
+            self._rooms.console.warn(
+                f"step {state.step}: {names} kept none of {sampled} groups in {draws.count} draws; "
+                "this step trains on nothing"
+            )
+        elif refills(config) and len(kept) < wanted:
+            self._rooms.console.warn(
+                f"step {state.step}: {names} kept {len(kept)} of the {wanted} groups wanted in {draws.count} draws; "
+                "training on those"
+            )
+
+    def _metrics(
+        self, kept: Sequence[Group], arrived: int, dropped: Sequence[Group], draws: _Draws
+    ) -> dict[str, float]:
+        sampled = len(draws.groups)
+        metrics: dict[str, float] = {
+            "batch/draws": draws.count,
+            "batch/groups": len(kept),
+            "batch/stale_groups": min(arrived, len(kept)),
+            "batch/carried": len(self._state.carried),
+            "batch/empty_steps": self._state.empty_steps,
+        }
+        if sampled:
+            everything, nothing = solved_groups([group.samples for group in draws.groups])
+            metrics |= {
+                "batch/kept_ratio": 1 - len(dropped) / sampled,
+                "batch/solve_all": everything / sampled,
+                "batch/solve_none": nothing / sampled,
+            }
+        return metrics
+
+
+def groups_per_step(config: Config) -> int:
+    """The most groups that a step trains on."""
+    return config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+
+
+def _flat(groups: Sequence[Group]) -> list[Sample]:
+    return list(chain.from_iterable(group.samples for group in groups))

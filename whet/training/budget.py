@@ -1,0 +1,72 @@
+"""How many tokens a micro-batch has: what the config says, or what a GPU has room for."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from whet.algos import needs_of
+from whet.config import Config, local_name
+from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
+from whet.learn.updates import Budget
+from whet.model.fused import decoder_of
+from whet.model.load import count_parameters
+from whet.rollout.engine import KEPT_CACHE
+from whet.training.device import choose_placement
+from whet.training.experience import needs_reference
+
+
+def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
+    """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
+
+    Without a GPU it is so many of the longest samples.
+    """
+    worker = getattr(config.worker, part)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
+    planned = None
+    if model is not None and model.device.type == "cuda":
+        total = torch.cuda.get_device_properties(model.device).total_memory
+        planned = plan(
+            total,
+            _held_bytes(config, part, model) + round(KEPT_CACHE * total),
+            sum(p.numel() for p in model.parameters()),
+            token_bytes(
+                model.config,
+                model.dtype,
+                fused=decoder_of(model) is not None,
+                tower_trained=not worker.model.freeze_vision_tower,
+            ),
+            longest,
+            needed=(tokens or longest) if worker.dynamic_batching else by_samples,
+            recompute=worker.model.enable_gradient_checkpointing,
+            shared=worker.ulysses_size,
+        )
+    recompute = planned is None or planned.recompute
+    if not worker.dynamic_batching:
+        return Budget(None, None, recompute)
+    if tokens is not None:
+        return Budget(tokens, tokens, recompute)
+    return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
+
+
+def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
+
+    The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
+    """
+    own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
+    held = model_bytes(own - trained, model.dtype, trained=False) + model_bytes(trained, model.dtype, trained=True)
+    held += head_bytes(model.config, model.dtype)
+    actor, adapters = own, config.worker.actor.model.lora.rank > 0
+    if "values" in needs_of(config.algorithm.adv_estimator):
+        paths = {"actor": config.worker.actor.model.model_path, "critic": config.worker.critic_model.model_path}
+        other = "critic" if part == "actor" else "actor"
+        path = local_name(config, paths[other] or "")
+        size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
+        whole = other == "critic" or not adapters
+        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole)
+        actor = own if part == "actor" else size
+    if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
+        held += model_bytes(actor, choose_placement(config).dtype, trained=False)
+    return held

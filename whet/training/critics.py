@@ -1,0 +1,64 @@
+"""The critic of PPO: where its weights are, and the value model with its optimizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from whet.algos import needs_of
+from whet.assets import resolve_model
+from whet.checkpoint.manifest import Checkpoint
+from whet.config import Config, check_critic, local_name
+from whet.learn.critic import Critic
+from whet.learn.layout import check_sizes
+from whet.learn.value_head import ValueModel
+from whet.model.load import load_backbone, load_model_config
+from whet.model.vision import freeze_tower
+from whet.tracking.console import Console
+from whet.training.budget import budget
+from whet.training.device import Placement
+from whet.training.parts import check_lengths
+
+
+def check_critic_of(config: Config) -> bool:
+    """Whether the estimator needs a critic, whose config is then in order."""
+    needed = "values" in needs_of(config.algorithm.adv_estimator)
+    check_critic(config, needed)
+    return needed
+
+
+def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
+    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
+    if not check_critic_of(config) or config.trainer.val_only:
+        return None
+    chosen = config.worker.critic_model
+    path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
+    model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
+    check_lengths(config, model, tokenizer, "critic")
+    check_sizes(model, 1, config.worker.critic.ulysses_size, "critic")
+    return path
+
+
+def critic_weights(path: str, checkpoint: Checkpoint | None) -> str:
+    """The folder that the critic's weights are read from: the checkpoint's, or the first one in `path`."""
+    saved = checkpoint.path / "critic" / "huggingface" if checkpoint else None
+    return str(saved) if saved is not None and saved.is_dir() else path
+
+
+def load_critic(config: Config, weights: str, placement: Placement) -> ValueModel:
+    """A value model on its device; its values are 0 where the folder has no value head."""
+    chosen = config.worker.critic_model
+    backbone = load_backbone(
+        weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
+    )
+    if config.worker.critic.model.freeze_vision_tower:
+        freeze_tower(backbone)
+    model = ValueModel(backbone)
+    model.load_head(Path(weights))
+    return model
+
+
+def open_critic(config: Config, model: ValueModel, total_steps: int) -> Critic:
+    """The value model with its optimizer."""
+    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))

@@ -1,0 +1,109 @@
+"""Numbers about a batch and a step: lengths, scores, seconds, tokens, memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from whet.tracking.console import Console
+from whet.types import Sample
+
+
+class StepClock:
+    """Seconds of each stage of one step, shown as a bar while it lasts."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Time the block under `timing_s/{name}`; yields the function that advances its bar."""
+        begin = time.perf_counter()
+        with self._console.stage(name.replace("_", " "), total) as advance:
+            yield advance
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def metrics(self, samples: Sequence[Sample], drawn: Sequence[Sample]) -> dict[str, float]:
+        """Timings and throughput; tokens are prompt and response tokens of the step's samples, drawn now or before."""
+        step = time.perf_counter() - self._start
+        written = sum(len(s.ids) for s in drawn)
+        tokens = sum(len(s.ids) + len(s.prompt.ids) for s in samples)
+        rollout = self.seconds.get("rollout", 0.0)
+        return {
+            **{f"timing_s/{name}": seconds for name, seconds in self.seconds.items()},
+            "timing_s/step": step,
+            "perf/total_tokens": tokens,
+            "perf/tokens_per_s": tokens / step,
+            "perf/rollout_tokens_per_s": written / rollout if rollout else 0.0,
+            "perf/max_rss_gb": max_rss_gb(),
+        }
+
+
+def max_rss_gb() -> float:
+    """The most memory this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e9 if sys.platform == "darwin" else peak * 1024 / 1e9
+
+
+def sampled_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean scores and lengths of everything that a step sampled."""
+    responses = [len(s.ids) for s in samples]
+    prompts = [len(s.prompt.ids) for s in samples]
+    return {
+        **mean_scores(samples, "reward"),
+        **_spread("response_length", responses),
+        "response_length/clip_ratio": sum(s.finish == "length" for s in samples) / len(samples),
+        **_spread("prompt_length", prompts),
+    }
+
+
+def advantage_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """The advantages of a training batch."""
+    return _spread("advantage", [s.advantage for s in samples])
+
+
+def correctness(samples: Sequence[Sample]) -> Callable[[Sample], float]:
+    """Accuracy where the reward gives it, else verl's acc, else the score itself."""
+    names = {name for s in samples for name in s.scores}
+    name = next(n for n in ("accuracy", "acc", "overall") if n in names)
+    return lambda s: s.scores.get(name, 0.0)
+
+
+def is_solved(score: float) -> bool:
+    """Whether a score is that of a right answer."""
+    return score >= 1.0 - 1e-6
+
+
+def solved_groups(groups: Sequence[Sequence[Sample]]) -> tuple[int, int]:
+    """How many groups have only right answers, and how many have only answers without any score."""
+    score = correctness([sample for group in groups for sample in group])
+    scores = [[score(sample) for sample in group] for group in groups]
+    return sum(all(map(is_solved, each)) for each in scores), sum(max(each) <= 0.0 for each in scores)
+
+
+def mean_scores(samples: Sequence[Sample], prefix: str) -> dict[str, float]:
+    """Mean of every score over the samples that have it, as `{prefix}/{key}`; verl's `acc` also as accuracy."""
+    names = dict.fromkeys(name for s in samples for name in s.scores)
+    means = {}
+    for name in names:
+        values = [s.scores[name] for s in samples if name in s.scores]
+        means[f"{prefix}/{name}"] = sum(values) / len(values)
+    if f"{prefix}/accuracy" not in means and f"{prefix}/acc" in means:
+        means[f"{prefix}/accuracy"] = means[f"{prefix}/acc"]
+    return means
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    as_floats = torch.tensor(values, dtype=torch.float64)
+    return {
+        f"{name}/mean": float(as_floats.mean()),
+        f"{name}/max": float(as_floats.max()),
+        f"{name}/min": float(as_floats.min()),
+    }

@@ -1,0 +1,66 @@
+"""What waits in host memory between the phases of a step, and what a user is told where a key has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from transformers import PreTrainedModel
+
+from whet.config import Config
+from whet.learn.learner import Learner
+from whet.learn.offload import Offload, of_weights
+from whet.model.lora import has_adapters
+from whet.training.engines import has_own_weights
+from whet.training.remote import is_distributed
+
+_KEYS = ("offload_params", "offload_optimizer")
+
+
+def shares_weights(config: Config) -> bool:
+    """Whether an engine reads the learner's weights where they lie: on one device, where nothing is gathered for it."""
+    return not is_distributed(config) and not has_own_weights(config)
+
+
+def reference_offload(config: Config, model: PreTrainedModel, learner: Learner) -> Offload:
+    """Where a reference is between its passes; one that is the policy without its adapters is where that is."""
+    return learner.offload if has_adapters(model) else of_weights(model, _reference_waits(config))
+
+
+def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
+    """A sentence for each key of offloading that was set and changes nothing here."""
+    for part in ("actor", "critic", "ref"):
+        for name in _KEYS:
+            if getattr(getattr(config.worker, part).offload, name):
+                key = f"worker.{part}.offload.{name}"
+                if why := _without_effect(config, key, device):
+                    yield f"{key}=true changes nothing: {why}"
+    if config.worker.ref.fsdp.enable_cpu_offload and not is_distributed(config):
+        key = "worker.ref.fsdp.enable_cpu_offload"
+        if why := _without_effect(config, "worker.ref.offload.offload_params", device):
+            yield f"{key}=true changes nothing: {why}"
+
+
+def _without_effect(config: Config, key: str, device: torch.device) -> str | None:
+    if device.type == "cpu":
+        return "on a CPU all of it is in host memory already"
+    if key == "worker.ref.offload.offload_optimizer":
+        return "the reference has no optimizer"
+    if key == "worker.ref.offload.offload_params":
+        if config.worker.actor.model.lora.rank:
+            return "with adapters the reference is the policy without them, and takes no memory of its own"
+        if _in_loss(config):
+            return "algorithm.kl_penalty=full with use_kl_loss asks the reference in every pass of an update"
+    if key == "worker.actor.offload.offload_params" and shares_weights(config):
+        return f"worker.rollout.name={config.worker.rollout.name} samples with the learner's own weights"
+    return None
+
+
+def _reference_waits(config: Config) -> bool:
+    ref = config.worker.ref
+    asked = ref.offload.offload_params or (ref.fsdp.enable_cpu_offload and not is_distributed(config))
+    return asked and not _in_loss(config)
+
+
+def _in_loss(config: Config) -> bool:
+    return config.algorithm.kl_penalty == "full" and config.algorithm.use_kl_loss

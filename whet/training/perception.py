@@ -1,0 +1,99 @@
+"""How much every token of a response depends on the images of its prompt: a second look at them, masked (VPPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from whet.algos.quirks import quirks
+from whet.algos.shaping import bounded, token_dependency
+from whet.config.algorithm import AlgorithmConfig
+from whet.data.masking import masked, seed_of
+from whet.errors import UserError
+from whet.model.processor import Processor
+from whet.training.measure import StepClock
+from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.training.components import Rooms
+
+
+def needs_dependency(config: AlgorithmConfig) -> bool:
+    """Whether the objective looks at how much tokens depend on images."""
+    return config.use_vppo_on_perception or config.use_advantage_shaping
+
+
+def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
+    """A `UserError` where dependency on images is asked of a model that sees none."""
+    if needs_dependency(config) and processor is None:
+        key = "use_vppo_on_perception" if config.use_vppo_on_perception else "use_advantage_shaping"
+        raise UserError(
+            f"algorithm.{key}=true: the model of worker.actor.model.model_path reads text only, or came without a "
+            "processor (preprocessor_config.json), so nothing depends on images; set it to false"
+        )
+
+
+def is_visual(prompt: Prompt) -> bool:
+    """Whether there is anything to see in a prompt."""
+    return prompt.media is not None and bool(prompt.media.images or prompt.media.videos)
+
+
+def visual_dependency(
+    rooms: Rooms, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
+) -> Tensor:
+    """(B, T): the dependency S of each token, 0 for prompts of text alone, which cost no pass."""
+    algorithm, found_BT = rooms.config.algorithm, torch.zeros_like(old_log_probs_BT)
+    rows = [row for row, sample in enumerate(samples) if is_visual(sample.prompt)]
+    if not rows:
+        return found_BT
+    chosen = [samples[row] for row in rows]
+    with clock.stage("mask_images", len(rows)):
+        assert rooms.processor is not None, "without one no run begins that comes here"
+        twins = mask_samples(chosen, rooms.processor, algorithm, rooms.config.worker.rollout.seed, step)
+    with clock.stage("masked_log_probs"):
+        if algorithm.perception_kl == "full":
+            dependency = bounded(rooms.learner.masked_kl(chosen, twins))
+        else:
+            masked_BT = rooms.learner.log_probs(twins)
+            T = masked_BT.shape[1]
+            plain_BT = old_log_probs_BT[rows, :T].clone()
+            moved = [i for i, sample in enumerate(chosen) if not _is_of_these_weights(rooms, sample)]
+            if moved:  # the difference would be that of two policies
+                own_BT = rooms.learner.log_probs([chosen[i] for i in moved])
+                plain_BT[moved, : own_BT.shape[1]] = own_BT
+            dependency = token_dependency(masked_BT, plain_BT)
+    found_BT[rows, : dependency.shape[1]] = dependency
+    return found_BT
+
+
+def mask_samples(
+    samples: Sequence[Sample], processor: Processor, algorithm: AlgorithmConfig, seed: int, step: int
+) -> list[Sample]:
+    """The same responses to the same prompts with masked images, which the samples of a prompt share."""
+    slips = quirks(algorithm.match)
+    keys = [(id(s.prompt), row if slips.masks_every_sample else 0) for row, s in enumerate(samples)]
+    first = dict(reversed(list(zip(keys, samples))))
+
+    def mask(sample: Sample) -> Prompt:
+        drawn = seed_of(seed, step, sample.prompt.uid, *([sample.index] if slips.masks_every_sample else []))
+        kind, ratio = algorithm.perception_mask, algorithm.perception_mask_ratio
+        assert sample.prompt.media is not None, "only prompts with images are masked"
+        media = masked(sample.prompt.media, processor.pixels, kind, ratio, drawn, not slips.videos_are_not_masked)
+        return replace(sample.prompt, media=media)
+
+    with ThreadPoolExecutor() as pool:  # most of it is outside the interpreter's lock
+        prompts = dict(zip(first, pool.map(mask, first.values())))
+    return [replace(sample, prompt=prompts[key]) for key, sample in zip(keys, samples)]
+
+
+def _is_of_these_weights(rooms: Rooms, sample: Sample) -> bool:
+    """Whether a sample's old log-probs are the learner's own, of the weights as they are now."""
+    config = rooms.config
+    if rooms.recompute_old_log_probs:
+        return config.algorithm.rollout_correction.active or sample.version == rooms.engine.version
+    return config.worker.rollout.name == "native" and sample.version == rooms.engine.version

@@ -1,0 +1,71 @@
+"""The policy's weights as a run begins: all of them from a checkpoint, or its adapters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from whet.checkpoint.manifest import Checkpoint
+from whet.config import Config, local_name
+from whet.errors import UserError
+from whet.learn.layout import check_sizes
+from whet.learn.learner import Learner
+from whet.learn.reference import Reference
+from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
+from whet.model.vision import freeze_tower, has_vision
+from whet.training.budget import budget
+from whet.training.device import Placement, reference_placement
+from whet.training.offloading import reference_offload
+from whet.training.parts import load_weights
+
+
+def check_model(config: Config, model: PretrainedConfig) -> int | None:
+    """That the model can be trained as the config says; `adapter_parameters` of it."""
+    check_sizes(model, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
+    check_frozen(config, model)
+    return adapter_parameters(config, model)
+
+
+def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:
+    """How many parameters are trained where they are adapters, and that those fit the model; else None."""
+    chosen = config.worker.actor.model
+    return check_adapters(model, chosen.lora, chosen.trust_remote_code) if chosen.lora.rank else None
+
+
+def check_frozen(config: Config, model: PretrainedConfig) -> None:
+    """A `UserError` where a vision tower is to be frozen that the model does not have."""
+    if config.worker.actor.model.freeze_vision_tower and not has_vision(model):
+        key = "worker.actor.model.freeze_vision_tower=true"
+        raise UserError(f"{key}: {model.model_type} has no vision encoder; set it to false")
+
+
+def load_policy(
+    config: Config, path: str, checkpoint: Checkpoint | None, placement: Placement, say: Callable[[str], None]
+) -> PreTrainedModel:
+    """The checkpoint's policy, or the first one: the model in `path`, with adapters where the config wants them."""
+    chosen = config.worker.actor.model
+    saved = checkpoint.path / "actor" if checkpoint else None
+    weights = str(saved / "huggingface") if saved and not chosen.lora.rank else path
+    model = load_weights(weights, config, placement)
+    say(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
+    if chosen.lora.rank:
+        add_adapters(model, chosen.lora, local_name(config, chosen.model_path or ""), config.data.seed)
+        if saved is not None:
+            load_adapters(model, saved / FOLDER)
+    if chosen.freeze_vision_tower:
+        say(f"vision tower: {freeze_tower(model):,} parameters, which are not trained")
+    if chosen.lora.rank:
+        trained = model.num_parameters(only_trainable=True)
+        origin = f" from {saved / FOLDER}" if saved else ""
+        say(f"adapters: rank {chosen.lora.rank}{origin}, {trained:,} parameters, which alone are trained")
+    return model
+
+
+def open_reference(config: Config, path: str, placement: Placement, learner: Learner) -> Reference:
+    """The weights that training started from: the policy's own under its adapters, else a frozen copy."""
+    own = has_adapters(learner.model)
+    model = learner.model if own else load_weights(path, config, reference_placement(config, placement))
+    actor, temperature = config.worker.actor, config.worker.rollout.temperature
+    tokens = budget(config, "actor", model).tokens_experience
+    return Reference(model, actor, temperature, tokens, reference_offload(config, model, learner))

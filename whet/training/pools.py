@@ -1,0 +1,76 @@
+"""The ranks of a run on several devices: all sample and learn in turn, or some sample for others that learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor
+
+from whet.distributed import Cluster, Group, Placement
+from whet.learn.critic import Critic
+from whet.learn.learner import Learner
+from whet.learn.reference import Reference
+from whet.rollout.engine import Engine
+from whet.training.engines import engine_ranks
+from whet.training.rank import RankPlan
+from whet.training.remote import RemoteCritic, RemoteEngine, RemoteLearner, RemoteReference
+from whet.training.sampler import SamplerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What holds weights, in this process or on the ranks of a group; the loop calls either alike."""
+
+    engine: Engine
+    learner: Learner
+    critic: Critic | None
+    reference: Reference | None
+    group: Group | None = None  # the ranks that learn
+
+
+def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Models:
+    """The models of a run on ranks, one for each device; these end with the stack, and a Ray that was started here."""
+    placement = Placement.of(plan.config.trainer)
+    cluster = stack.enter_context(Cluster(placement, folder))
+    if placement.rollout is None:
+        learn = cluster.open(plan)
+        engine = RemoteEngine(learn, engine_ranks(plan.config, learn.size))
+        ranks = f"{learn.size} ranks"
+    else:
+        learn = cluster.open(replace(plan, samples=False), "learn")
+        rollout = cluster.open(SamplerPlan(plan), "rollout")
+        engine = PoolEngine(rollout, learn, engine_ranks(plan.config, rollout.size))
+        ranks = f"{learn.size} ranks that learn and {rollout.size} that sample"
+    say(f"{ranks} on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
+    return Models(
+        engine,
+        cast(Learner, RemoteLearner(learn)),
+        cast(Critic, RemoteCritic(learn)) if plan.critic_path is not None else None,
+        cast(Reference, RemoteReference(learn)) if plan.uses_reference else None,
+        learn,
+    )
+
+
+class PoolEngine(RemoteEngine):
+    """A group that samples, with the weights of a group that learns."""
+
+    def __init__(self, group: Group, learn: Group, engines: range) -> None:
+        super().__init__(group, engines)
+        self._learn = learn
+        table = group.call("table")[engines[0]]
+        meeting, trained = learn.call("invite_samplers", table, len(engines))[0]
+        opening = learn.start("open_link")
+        group.call("open_link", meeting, trained)
+        opening.wait()
+
+    def load(self, weights: Callable[[], Iterator[tuple[str, Tensor]]], version: int) -> None:
+        """Have the ranks that learn send their weights to those that sample."""
+        sending = self._learn.start("send_weights", version)
+        receiving = self._group.start("receive_weights", version)
+        sending.wait()
+        receiving.wait()
+        self.version = version
