@@ -1,4 +1,7 @@
-"""Imports point one way: cli → run → rooms → model → kernels, assets, config, types, errors."""
+"""Imports point one way: cli → jobs → training → packages of a step → model → kernels, assets → config.
+
+A package may import any package further down.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors", "system"}
-ROOMS = {"data", "rollout", "reward", "algos", "learn"}
-JOBS = {"sft", "evals", "merge", "serve"}  # beside training, and like it for the command line only
+STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
+RUN = {"checkpoint", "tracking", "distributed"}  # what any job that trains stands on
+JOBS = {"supervised", "evals", "merge", "serving"}  # beside training, and like it for the command line only
+BELOW = {"model", "kernels", "assets"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
     "types": set(),
@@ -19,13 +24,15 @@ MAY_IMPORT = {
     "config": {"errors", "system"},
     "assets": GROUND,
     "kernels": {"errors"},
-    "cluster": {"config", "errors", "system"},
+    "distributed": {"config", "errors", "system"},
+    "checkpoint": {"errors"},
+    "tracking": {"checkpoint"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
-    **{room: {"model", "kernels", "assets"} | GROUND for room in ROOMS},
-    "run": ROOMS | {"cluster", "model", "kernels", "assets"} | GROUND,
-    **{job: ROOMS | {"run", "cluster", "model", "kernels", "assets"} | GROUND for job in JOBS},
+    **dict.fromkeys(STEP, BELOW),
+    "training": STEP | RUN | BELOW,
+    **{job: STEP | RUN | BELOW | {"training"} for job in JOBS},
     "usage": set(),
-    "cli": ROOMS | JOBS | {"run", "cluster", "model", "kernels", "assets", "usage"} | GROUND,
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "usage"},
     "__main__": {"cli"},
 }
 
@@ -82,10 +89,17 @@ def test_the_check_sees_imports_of_every_kind(tmp_path: Path, monkeypatch: pytes
     file.write_text(
         "import whet.training.job\n"
         "from whet import cli\n"
-        "from ..reward import scorer\n"
+        "from ..rewards import scorer\n"
         "from . import packing\n"
         "if TYPE_CHECKING:\n    from whet.data.loader import PromptLoader\n"
         "def f():\n    import whet.rollout.engines.hf as hf\n"
         "import torch\n"
     )
-    assert [_part(name) for _, name in sorted(_imports(file))] == ["run", "cli", "reward", "learn", "data", "rollout"]
+    assert [_part(name) for _, name in sorted(_imports(file))] == [
+        "training",
+        "cli",
+        "rewards",
+        "learn",
+        "data",
+        "rollout",
+    ]

@@ -1,4 +1,4 @@
-"""From a checked config to everything that supervised learning needs; weights come last, as in `training/components.py`."""
+"""Build everything that supervised fine-tuning needs from a checked config; weights are loaded last."""
 
 from __future__ import annotations
 
