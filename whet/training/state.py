@@ -12,7 +12,8 @@ import torch
 
 from whet.model import lora
 from whet.training import parts
-from whet.training.groups import Group, load_groups, save_groups
+from whet.training.groups import load_groups, save_groups
+from whet.types import Group
 
 if TYPE_CHECKING:
     from whet.training.components import Rooms
