@@ -26,11 +26,11 @@ def held(tensors: Iterable[Tensor]) -> int:
     return sum(local(t.detach()).untyped_storage().nbytes() for t in tensors)
 
 
-def offloaded(case: Case, offload: bool, folder: Path) -> dict[str, Any]:
+def offloaded(case: Case, wanted: bool, folder: Path) -> dict[str, Any]:
     """Two updates, a saved and restored optimizer and a rollout; what was on the device between them."""
     offload.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
     config = config_of(case).worker.actor
-    config.offload.offload_params = config.offload.offload_optimizer = offload
+    config.offload.offload_params = config.offload.offload_optimizer = wanted
     learner = Learner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
     shards = list(learner.model.parameters())
     metrics = [update(learner, case)]
