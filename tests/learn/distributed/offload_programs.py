@@ -12,6 +12,7 @@ from learn.distributed.programs import Case, config_of, model_of, update
 from learn.samples import batch, tiny_tokenizer
 from torch import Tensor
 
+from whet.learn import offload
 from whet.learn.full_state import full_weights
 from whet.learn.learner import Learner
 from whet.learn.updates import Budget
