@@ -126,7 +126,7 @@ def made_up(spec: Spec) -> list[Sample]:
         for index in range(spec.samples):
             length = rng.randint(max(1, spec.new_tokens // 8), spec.new_tokens)
             ids = [rng.randrange(3, most) for _ in range(length)]
-            samples.append(Sample(prompt, ids, [1] * length, [0.0] * length, "stop", index))
+            samples.append(Sample.written(prompt, ids, [0.0] * length, "stop", index=index))
     return samples
 
 

@@ -77,7 +77,7 @@ def made_up(config: PretrainedConfig, prompts: int, n: int, tokens: int, respons
         prompt = Prompt(f"row:{p}", ids, "", media=media)
         for i in range(n):
             answer = [rng.randrange(1000) for _ in range(response)]
-            samples.append(Sample(prompt, answer, [1] * response, [0.0] * response, "stop", i))
+            samples.append(Sample.written(prompt, answer, [0.0] * response, "stop", index=i))
     return samples
 
 

@@ -1,11 +1,12 @@
-"""What flows between the rooms: prompts, samples, and nothing else.
+"""Prompts, segments, samples and groups: the objects that packages exchange.
 
-These are the only objects that cross a wall. They are ragged (a response is as long as it is) and hold plain Python
-lists; nothing is padded or made a tensor until the learner packs it.
+They are ragged (a response is as long as it is) and hold plain Python lists; nothing is padded or made a tensor until
+the learner packs it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,24 +35,119 @@ class Prompt:
 
 
 @dataclass(slots=True)
+class Segment:
+    """Consecutive tokens of a response with one author: the policy, or a tool or environment that answered it."""
+
+    ids: list[int]
+    by_model: bool = True  # True if the policy wrote the tokens; only those are trained on
+    log_probs: list[float] = field(default_factory=list)  # the sampler's, at its temperature; may be empty otherwise
+    version: int = 0  # number of updates that the policy had seen when it wrote the tokens
+    media: Media | None = None  # images and videos whose placeholder tokens are in `ids`
+    reward: float | None = None  # earned by the end of this segment, besides the score of the whole sample
+
+
+def segments_of(ids: Sequence[int], mask: Sequence[int]) -> list[Segment]:
+    """Cut tokens into segments where `mask` changes; 1 marks those that the policy wrote, or is to write."""
+    segments: list[Segment] = []
+    for token, by_model in zip(ids, mask, strict=True):
+        if not segments or segments[-1].by_model != bool(by_model):
+            segments.append(Segment([], bool(by_model)))
+        segments[-1].ids.append(token)
+    return segments
+
+
+@dataclass(slots=True)
 class Sample:
-    """One response to one prompt, with everything later rooms learn about it."""
+    """One response to one prompt: its segments in order, and what is known of them.
+
+    `ids`, `mask`, `log_probs`, `versions` and `rewards` are views over the tokens of all segments. They are read, never
+    written to; a response grows by another segment.
+    """
 
     prompt: Prompt
-    ids: list[int]  # response token ids, the end-of-sequence token included when the model wrote it
-    mask: list[int]  # 1 where the model wrote the token, 0 where a tool or the environment did
-    log_probs: list[float]  # the sampler's log-prob of each token, at the sampling temperature
+    segments: list[Segment]
     finish: FinishReason
     index: int = 0  # which of the prompt's n samples
-    text: str = ""  # what `ids` spell, as the reward function reads it
-    turns: int = 1
-    version: int = 0  # how many updates the policy that wrote it had seen
+    group: int | None = None  # samples with the same number are compared with each other; None where none are
+    text: str = ""  # decoded `ids`, as the reward function reads them
     scores: dict[str, float] = field(default_factory=dict)  # "overall" drives training, the rest is logged
     failure: str | None = None  # why the reward function gave no score ("raised", "timeout", ...), or None
-    dropped: bool = False  # a filter left its group out of training
+    dropped: bool = False  # True if a filter left its group out of training
     advantage: float = 0.0  # mean advantage over the response, for the sample log
+
+    @classmethod
+    def written(
+        cls,
+        prompt: Prompt,
+        ids: list[int],
+        log_probs: list[float],
+        finish: FinishReason,
+        *,
+        index: int = 0,
+        group: int | None = None,
+        version: int = 0,
+        text: str = "",
+        scores: dict[str, float] | None = None,
+    ) -> Sample:
+        """Make a single-turn sample: one segment, all of it written by the policy."""
+        segment = Segment(ids, True, log_probs, version)
+        return cls(prompt, [segment], finish, index, group, text, {} if scores is None else scores)
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids of the response; the end-of-sequence token is included if the policy wrote it."""
+        return self.segments[0].ids if len(self.segments) == 1 else [i for s in self.segments for i in s.ids]
+
+    @property
+    def mask(self) -> list[int]:
+        """1 for every token that the policy wrote, 0 for the others."""
+        return [int(s.by_model) for s in self.segments for _ in s.ids]
+
+    @property
+    def log_probs(self) -> list[float]:
+        """The sampler's log-prob of every token, 0 where none was recorded."""
+        if len(self.segments) == 1 and len(self.segments[0].log_probs) == len(self.segments[0].ids):
+            return self.segments[0].log_probs
+        return [value for s in self.segments for value in s.log_probs or [0.0] * len(s.ids)]
+
+    @property
+    def versions(self) -> list[int]:
+        """Policy version of every token; -1 for tokens that the policy did not write."""
+        return [s.version if s.by_model else -1 for s in self.segments for _ in s.ids]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Reward of every token: each segment's on its last token, the sample's score on the last token of all."""
+        rewards = [0.0] * sum(len(s.ids) for s in self.segments)
+        end = 0
+        for segment in self.segments:
+            end += len(segment.ids)
+            if segment.reward is not None and end:
+                rewards[end - 1] += segment.reward
+        if rewards:
+            rewards[-1] += self.scores["overall"]
+        return rewards
+
+    @property
+    def version(self) -> int:
+        """The oldest policy version that wrote a token of the response."""
+        return min((s.version for s in self.segments if s.by_model), default=0)
+
+    @property
+    def turns(self) -> int:
+        """Number of times that the policy wrote."""
+        return sum(s.by_model for s in self.segments)
 
     @property
     def reward(self) -> float:
-        """The score that drives training."""
-        return self.scores["overall"]
+        """Total reward: the score of the whole sample, and what its segments earned."""
+        earned = [s.reward for s in self.segments if s.reward is not None]
+        return self.scores["overall"] + sum(earned) if earned else self.scores["overall"]
+
+
+@dataclass(slots=True)
+class Group:
+    """The samples that are compared with each other: those of one prompt, or of one environment instance."""
+
+    row: int  # row of the data that the prompt came from
+    samples: list[Sample]

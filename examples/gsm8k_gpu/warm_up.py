@@ -60,7 +60,7 @@ def demonstrations(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[S
     texts = [CALCULATOR.sub("", str(prompt.answer)).strip() for prompt in prompts]
     ids = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
     samples = [
-        Sample(prompt, [*row, tokenizer.eos_token_id], [1] * (len(row) + 1), [0.0] * (len(row) + 1), "stop")
+        Sample.written(prompt, [*row, tokenizer.eos_token_id], [0.0] * (len(row) + 1), "stop")
         for prompt, row in zip(prompts, ids)
     ]
     return [sample for sample in samples if len(sample.ids) <= config.data.max_response_length]

@@ -10,15 +10,24 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from whet.types import Prompt, Sample
+from whet.types import Prompt, Sample, segments_of
 
 VOCABULARY = 48
 
 
-def sample(prompt: Prompt, ids: list[int], mask: list[int] | None = None, score: float = 0.0) -> Sample:
+def sample(prompt: Prompt, ids: list[int], mask: list[int] | None = None, score: float = 0.0, group: int = 0) -> Sample:
     """A finished response with made-up log-probs of the sampler."""
     log_probs = [-1.0 - 0.1 * (i % 7) for i in range(len(ids))]
-    return Sample(prompt, ids, mask or [1] * len(ids), log_probs, "stop", scores={"overall": score})
+    made = Sample(prompt, segments_of(ids, mask or [1] * len(ids)), "stop", group=group, scores={"overall": score})
+    set_log_probs(made, log_probs)
+    return made
+
+
+def set_log_probs(sample: Sample, log_probs: list[float]) -> None:
+    """Replace the sampler's log-probs."""
+    rest = iter(log_probs)
+    for segment in sample.segments:
+        segment.log_probs = [next(rest) for _ in segment.ids]
 
 
 def batch(seed: int = 0, prompts: int = 4, n: int = 3) -> list[Sample]:
@@ -31,7 +40,7 @@ def batch(seed: int = 0, prompts: int = 4, n: int = 3) -> list[Sample]:
             length = 1 if (p + i) % 4 == 3 else rng.randint(2, 12)
             mask = [int(t < 2 or t % 3 != 2) for t in range(length)] if i == 1 else [1] * length
             ids = [rng.randrange(VOCABULARY) for _ in range(length)]
-            samples.append(sample(prompt, ids, mask, score=rng.random()))
+            samples.append(sample(prompt, ids, mask, score=rng.random(), group=p))
     return samples
 
 

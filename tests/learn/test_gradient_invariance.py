@@ -145,7 +145,7 @@ def test_gradient_checkpointing(share: bool) -> None:
 def test_an_aborted_sample_changes_nothing_for_the_others() -> None:
     samples, config = batch(prompts=2), _config("token")
     prompt = Prompt("lonely", [1, 2], "")
-    more = [*samples, sample(prompt, []), sample(prompt, [])]
+    more = [*samples, sample(prompt, [], group=9), sample(prompt, [], group=9)]
     model = tiny_llama("whet", torch.float64)
     expected = _ours(model, samples, config, True, 20, 0)
     for share, tokens, size in ((True, 20, 0), (False, 1, 0), (True, None, 1)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.samples import batch, set_log_probs, tiny_llama, tiny_tokenizer
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
@@ -123,11 +123,9 @@ def test_the_gap_to_the_sampler_is_measured_before_the_first_step() -> None:
     samples, learner = batch(), _learner(_config(epochs=2))
     log_probs = learner.log_probs(samples)
     for i, s in enumerate(samples):
-        s.log_probs = log_probs[i, : len(s.ids)].tolist()
-        for t, written in enumerate(s.mask):
-            if not written:
-                s.log_probs[t] = float("nan")  # no sampler wrote it
-    samples[0].log_probs[0] += 0.5
+        own = log_probs[i, : len(s.ids)].tolist()
+        set_log_probs(s, [p if wrote else float("nan") for p, wrote in zip(own, s.mask)])  # no sampler wrote the others
+    samples[0].segments[0].log_probs[0] += 0.5
     metrics = learner.update(samples, _likelihood(samples), step=1, mini_batch=12)
     assert metrics["rollout/log_prob_diff_max"] == pytest.approx(0.5, abs=1e-5)
     assert metrics["rollout/log_prob_diff_mean"] == pytest.approx(0.5 / sum(sum(s.mask) for s in samples), abs=1e-5)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from model.tiny_vision import KINDS, mixed_samples, their_log_probs, tiny_vision
+from model.tiny_vision import KINDS, mixed_samples, their_log_probs, tiny_vision, vision_prompt
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.learn.packing import micro_batches
 from whet.learn.scoring import score
-from whet.types import Sample
+from whet.model.media import join_media
+from whet.types import Prompt, Sample, Segment
 
 TEMPERATURE = 0.8
 
@@ -71,3 +72,25 @@ def test_cutting_into_micro_batches_changes_nothing(kind: str) -> None:
     whole = _ours(model, samples, True, None)
     _assert_same(_ours(model, samples, True, 40), whole)
     _assert_same(_ours(model, samples, True, None, size=1), whole)
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_of_later_turns(kind: str, share: bool) -> None:
+    model, plain = tiny_vision(kind), tiny_vision(kind, ours=False)
+    first, shown = (vision_prompt(model.config, images=[size], seed=s) for size, s in (((1, 4, 6), 2), ((1, 2, 4), 7)))
+    words = Segment([3, 4, 5], log_probs=[-1.0] * 3)
+    looked = Segment(shown.ids, by_model=False, media=shown.media)
+    answers = [[6, 7, 8, 9], [9, 2]]
+    samples = [
+        Sample(first, [words, looked, Segment(ids, log_probs=[-1.0] * len(ids))], "stop", index=i)
+        for i, ids in enumerate(answers)
+    ]
+    scored = score(model, samples, TEMPERATURE, share).log_probs_BT
+    media = join_media([first.media, shown.media])
+    for row, ids in enumerate(answers):
+        # The same tokens by transformers, with everything before the last turn in the prompt.
+        prompt = Prompt("one turn", first.ids + words.ids + shown.ids, "", media=media)
+        alone = their_log_probs(plain, Sample.written(prompt, ids, [-1.0] * len(ids), "stop"), TEMPERATURE)
+        begin = len(words.ids) + len(shown.ids)
+        torch.testing.assert_close(scored[row, begin : begin + len(ids)], alone, atol=1e-5, rtol=1e-4)

@@ -209,7 +209,7 @@ def _four_tokens_an_image(images: int, seed: int) -> Prompt:
 def test_other_families_run_by_their_own_forward() -> None:
     model = _other("llava")
     prompts = [_four_tokens_an_image(images, seed) for seed, images in enumerate((0, 1, 2, 0))]
-    samples = [Sample(p, [4, seed, 6], [1] * 3, [0.0] * 3, "stop") for p in prompts for seed in (8, 9)]
+    samples = [Sample.written(p, [4, seed, 6], [0.0] * 3, "stop") for p in prompts for seed in (8, 9)]
     for share in (True, False):
         found = score(model, samples, 1.0, share).log_probs_BT
         model.set_attn_implementation("sdpa")

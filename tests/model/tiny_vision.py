@@ -127,11 +127,11 @@ def mixed_samples(config: PretrainedConfig, n: int = 2) -> list[Sample]:
     """n ragged responses to each."""
     rng = random.Random(7)
     samples = []
-    for prompt in mixed_prompts(config):
+    for group, prompt in enumerate(mixed_prompts(config)):
         for i in range(n):
             ids = [rng.randrange(WORDS) for _ in range(rng.randint(1, 7))]
             score = {"overall": rng.random()}
-            samples.append(Sample(prompt, ids, [1] * len(ids), [-1.0] * len(ids), "stop", index=i, scores=score))
+            samples.append(Sample.written(prompt, ids, [-1.0] * len(ids), "stop", index=i, group=group, scores=score))
     return samples
 
 

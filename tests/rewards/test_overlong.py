@@ -10,7 +10,7 @@ from whet.types import Prompt, Sample
 
 
 def of_length(length: int) -> Sample:
-    sample = Sample(Prompt("row", [1], "?"), [5] * length, [1] * length, [-1.0] * length, "stop")
+    sample = Sample.written(Prompt("row", [1], "?"), [5] * length, [-1.0] * length, "stop")
     sample.scores = {"overall": 1.0, "accuracy": 1.0}
     return sample
 

@@ -77,8 +77,8 @@ def scorer_of(reward_file):
 def samples(*texts: str, answer="4", extra=None) -> list[Sample]:
     """One sample per text."""
     return [
-        Sample(
-            Prompt(f"rows.jsonl:{i}", [1], "2+2=", answer, extra or {}), [5, 6], [1, 1], [0.0, 0.0], "stop", text=text
+        Sample.written(
+            Prompt(f"rows.jsonl:{i}", [1], "2+2=", answer, extra or {}), [5, 6], [0.0, 0.0], "stop", text=text
         )
         for i, text in enumerate(texts)
     ]

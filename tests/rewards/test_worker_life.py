@@ -36,7 +36,7 @@ config = RewardConfig(timeout=60.0)
 scorer = RewardScorer(sys.argv[1], config, output=Path(sys.argv[1]).with_name("reward.log"))
 
 def score(*texts):
-    samples = [Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text) for text in texts]
+    samples = [Sample.written(Prompt("row:0", [], ""), [], [], "stop", text=text) for text in texts]
     scorer.score(samples)
     return [int(sample.reward) for sample in samples]
 
@@ -156,7 +156,7 @@ def scorer(reward_file):
 
 def sample(text: str) -> Sample:
     """A sample with this response."""
-    return Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=text)
+    return Sample.written(Prompt("row:0", [], ""), [], [], "stop", text=text)
 
 
 def test_workers_import_nothing_heavy_and_start_fast(scorer):

@@ -28,9 +28,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]x[/bold red] [/] \x9b31m \u202eabc\r
 
 
 def sample(text=HOSTILE, prompt=HOSTILE):
-    return Sample(
-        Prompt("a:1", [1], prompt, answer=HOSTILE), [1], [1], [0.0], "stop", text=text, scores={"overall": 0.5}
-    )
+    prompt = Prompt("a:1", [1], prompt, answer=HOSTILE)
+    return Sample.written(prompt, [1], [0.0], "stop", text=text, scores={"overall": 0.5})
 
 
 def say_everything(console):

@@ -15,7 +15,7 @@ from whet.errors import UserError
 from whet.tracking import Tracker, read_metrics
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
-from whet.types import Prompt, Sample
+from whet.types import Prompt, Sample, Segment
 
 WRITER = """
 import sys
@@ -52,11 +52,10 @@ def sample(index=0, answer="7", scores=None, failure=None, text="it is 7"):
     prompt = Prompt(uid="train.jsonl:3", ids=[5, 6], text="3 + 4?", answer=answer)
     return Sample(
         prompt,
-        ids=[1, 2, 3],
-        mask=[1, 1, 1],
-        log_probs=[-0.5, -0.25, 0.0],
+        [Segment([1, 2, 3], log_probs=[-0.5, -0.25, 0.0])],
         finish="stop",
         index=index,
+        group=12,
         text=text,
         scores={"overall": 1.0} if scores is None else scores,
         failure=failure,

@@ -31,7 +31,7 @@ def samples_of(lengths: list[int], n: int = 2, seed: int = 0) -> list[Sample]:
         prompt = samples[-1].prompt if i % n else Prompt(f"row:{i}", [1, 2], "?")
         log_probs = [-rng.random() * 2 for _ in range(length)]
         score = {"overall": rng.random()}
-        samples.append(Sample(prompt, [3] * length, [1] * length, log_probs, "stop", scores=score))
+        samples.append(Sample.written(prompt, [3] * length, log_probs, "stop", group=i // n, scores=score))
     return samples
 
 

@@ -12,7 +12,7 @@ from whet.types import Prompt, Sample
 
 def group(*scores: float, **others: list[float]) -> list[Sample]:
     prompt = Prompt("row", [1], "?")
-    samples = [Sample(prompt, [5], [1], [-1.0], "stop", index=i) for i in range(len(scores))]
+    samples = [Sample.written(prompt, [5], [-1.0], "stop", index=i) for i in range(len(scores))]
     for i, sample in enumerate(samples):
         sample.scores = {"overall": scores[i], **{name: values[i] for name, values in others.items()}}
     return samples

@@ -54,7 +54,7 @@ def samples_of(model: PreTrainedModel) -> list[Sample]:
             prompt = replace(prompt, media=Media(images, [], Pixels().pixels(images, [])))
         for index in range(3):
             ids = [rng.randrange(WORDS) for _ in range(rng.randint(1, 6))]
-            samples.append(Sample(prompt, ids, [1] * len(ids), [], "stop", index=index, version=VERSION))
+            samples.append(Sample.written(prompt, ids, [], "stop", index=index, group=seed, version=VERSION))
     return samples
 
 

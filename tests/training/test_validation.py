@@ -17,7 +17,7 @@ VALIDATE_FOUR = ("worker.rollout.val_override_config.n=4", "worker.rollout.val_o
 
 
 def scored(uid: str, **scores: float) -> Sample:
-    return Sample(Prompt(uid, [1], ""), [1, 2], [1, 1], [0.0, 0.0], "stop", scores=scores)
+    return Sample.written(Prompt(uid, [1], ""), [1, 2], [0.0, 0.0], "stop", scores=scores)
 
 
 @pytest.mark.parametrize("n", range(1, 8))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from learn.samples import sample, set_log_probs
 from torch import Tensor
 
 from whet.config import load_config
@@ -32,7 +33,8 @@ def samples_of(text_rows: tuple[int, ...] = TEXT) -> list[Sample]:
         prompt = samples[-1].prompt if i % 2 else Prompt(f"row:{i}", [1, 2], "?", media=media)
         log_probs = [-rng.random() * 2 for _ in range(length)]
         mask = [int(t != 1 or i != 5) for t in range(length)]  # a tool wrote one token
-        samples.append(Sample(prompt, [3] * length, mask, log_probs, "stop", scores={"overall": rng.random()}))
+        samples.append(sample(prompt, [3] * length, mask, score=rng.random(), group=i // 2))
+        set_log_probs(samples[-1], log_probs)
     return samples
 
 

@@ -24,7 +24,7 @@ from whet.data.rows import BadRow, RowReader, file_of
 from whet.data.template import PromptTemplate
 from whet.data.turns import Marked, Tokens, encode, marked_chat
 from whet.errors import UserError
-from whet.types import Media, Prompt, Sample
+from whet.types import Media, Prompt, Sample, segments_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -252,14 +252,8 @@ class DemonstrationDataset:
             ids, media = self._reader.look(draft.prompt, draft.sources, draft.uid)
         prompt = Prompt(draft.uid, ids, draft.prompt, extra=self._reader.other_columns(draft.row, media), media=media)
         response = draft.tokens.ids[draft.begin : draft.end]
-        return Sample(
-            prompt,
-            response,
-            draft.tokens.mask[draft.begin : draft.end],
-            [0.0] * len(response),
-            "stop",
-            text=draft.marked.text[len(draft.prompt) :],
-        )
+        mask = draft.tokens.mask[draft.begin : draft.end]
+        return Sample(prompt, segments_of(response, mask), "stop", text=draft.marked.text[len(draft.prompt) :])
 
 
 def _check_places(messages: list[Message], uid: str, last_only: bool) -> None:

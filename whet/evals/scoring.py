@@ -107,7 +107,7 @@ class Judge:
 
     def _sample(self, question: Question, index: int, answer: Answer) -> Sample:
         ids = [0] * answer.length  # a reward function sees only how many there are
-        return Sample(self._prompt(question), ids, ids, [], "stop", index=index, text=answer.text)
+        return Sample.written(self._prompt(question), ids, [], "stop", index=index, text=answer.text)
 
     def _prompt(self, question: Question) -> Prompt:
         data, row = self._questions.data, question.row

@@ -154,7 +154,7 @@ class _Difference:
         self._tokens = 0
 
     def add(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
-        counted = [s.mask if self._version in (None, s.version) else [0] * len(s.mask) for s in samples]
+        counted = [[int(m and self._version in (None, v)) for m, v in zip(s.mask, s.versions)] for s in samples]
         both = torch.stack([pad([s.log_probs for s in samples]), pad(counted)])
         (flat,) = to_device(log_probs_BT.device, both.numpy().ravel())
         sampled, mask = flat.view(both.shape)

@@ -7,7 +7,7 @@ the positions it would have alone. The gradient is the same as with a copy of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from whet.model.attention import Attention, packed_attention_for
+from whet.model.media import join_media
 from whet.model.vision import RowMedia, Vision
-from whet.types import Prompt, Sample
+from whet.types import Media, Prompt, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ def pack(
         starts.append(n)
         n += R - 1
 
+    shown = [(at, b) for at, b in zip(starts, written) if any(s.media is not None for s in samples[b].segments)]
     T = max(len(sample.ids) for sample in samples)
     responses = np.array([len(samples[b].ids) for b in written])
     prompts = np.array([len(prompt.ids) for _, prompt in laid])
@@ -86,6 +88,13 @@ def pack(
         if vision is not None and prompt.media is not None:
             positions[:, at : at + len(prompt.ids)], behind[id(prompt)] = vision.positions(prompt)
     positions[:, in_responses] = _ranges([behind[id(samples[b].prompt)] for b in written], responses - 1)
+    for at, b in shown:  # images inside the response move the positions of its later tokens
+        assert vision is not None, "only models that read images are given any"
+        whole, _ = vision.positions(_whole(samples[b]))
+        P, R = len(samples[b].prompt.ids), len(samples[b].ids)
+        positions[:, at : at + R - 1] = whole[:, P : P + R - 1]
+        laid.append((at, replace(samples[b].prompt, ids=samples[b].ids[:-1], media=_response_media(samples[b]))))
+    laid.sort(key=lambda pair: pair[0])  # images are read in the order of the row
     rows_M = _ranges(np.array(starts) - 1, responses)
     rows_M[np.cumsum(responses) - responses] = ends
     table = np.array(segments, dtype=np.int64)
@@ -108,6 +117,16 @@ def pack(
         shape=(len(samples), T),
         media=None if vision is None else vision.row_media(laid, device),
     )
+
+
+def _response_media(sample: Sample) -> Media | None:
+    return join_media(segment.media for segment in sample.segments)
+
+
+def _whole(sample: Sample) -> Prompt:
+    """Return prompt and response as one prompt, for the positions of its tokens."""
+    media = join_media([sample.prompt.media, _response_media(sample)])
+    return replace(sample.prompt, ids=sample.prompt.ids + sample.ids, media=media)
 
 
 def to_device(device: torch.device | str, *arrays: np.ndarray) -> list[Tensor]:

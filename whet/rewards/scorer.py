@@ -210,7 +210,7 @@ def reward_input(sample: Sample) -> dict[str, Any]:
 def _as_sample(prompt: Prompt) -> Sample:
     text = "" if prompt.answer is None else str(prompt.answer)
     ids = [0] * len(text.split())  # nothing is tokenized yet; the function sees only how many there are
-    return Sample(prompt, ids, [1] * len(ids), [0.0] * len(ids), "stop", text=text)
+    return Sample.written(prompt, ids, [0.0] * len(ids), "stop", text=text)
 
 
 def _describe(outcome: Outcome, seconds: float) -> str:

@@ -28,6 +28,7 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         "step": (pa.int64(), [step] * len(samples)),
         "uid": (pa.string(), [clean(sample.prompt.uid) for sample in samples]),
         "index": (pa.int64(), [sample.index for sample in samples]),
+        "group": (pa.int64(), [sample.group for sample in samples]),
         "prompt": (pa.string(), [clean(sample.prompt.text) for sample in samples]),
         "response": (pa.string(), [clean(sample.text) for sample in samples]),
         "answer": (pa.string(), [answer_text(sample.prompt.answer) for sample in samples]),
@@ -35,7 +36,7 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         "length": (pa.int64(), [len(sample.ids) for sample in samples]),
         "turns": (pa.int64(), [sample.turns for sample in samples]),
         "version": (pa.int64(), [sample.version for sample in samples]),
-        "reward": (pa.float64(), [sample.scores.get("overall") for sample in samples]),
+        "reward": (pa.float64(), [sample.reward if "overall" in sample.scores else None for sample in samples]),
         "failure": (pa.string(), [sample.failure and clean(sample.failure) for sample in samples]),
         "dropped": (pa.bool_(), [sample.dropped for sample in samples]),
         "advantage": (pa.float64(), [sample.advantage for sample in samples]),
@@ -44,6 +45,7 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         columns[f"score/{clean(name)}"] = (pa.float64(), [sample.scores.get(name) for sample in samples])
     if token_log_probs:
         columns["token_ids"] = (pa.list_(pa.int32()), [sample.ids for sample in samples])
+        columns["token_mask"] = (pa.list_(pa.int8()), [sample.mask for sample in samples])
         columns["token_log_probs"] = (pa.list_(pa.float32()), [sample.log_probs for sample in samples])
     return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
 

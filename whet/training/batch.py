@@ -15,11 +15,10 @@ from whet.config import Config, draws_allowed, refills
 from whet.errors import UserError
 from whet.training.components import Rooms
 from whet.training.filters import filter_names, keep_rule
-from whet.training.groups import Group
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
 from whet.training.state import TrainerState
 from whet.training.validation import sampling_params
-from whet.types import Sample
+from whet.types import Group, Sample
 
 
 @dataclass(slots=True)

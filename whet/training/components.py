@@ -113,8 +113,8 @@ class Rooms:
         self.engine.release()
         skip = self.config.worker.reward.skip_special_tokens
         texts = self.tokenizer.batch_decode([s.ids for s in samples], skip_special_tokens=skip)
-        for sample, text in zip(samples, texts):
-            sample.text = text
+        for i, (sample, text) in enumerate(zip(samples, texts)):
+            sample.text, sample.group = text, ids[i // params.n]
         return samples
 
     def score(self, samples: list[Sample], advance: Callable[[int], None] | None = None) -> dict[str, float]:

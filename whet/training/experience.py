@@ -80,12 +80,12 @@ def sampler_log_probs(samples: Sequence[Sample]) -> Tensor:
 
 
 def for_fresh(samples: Sequence[Sample], version: int, values_BT: Tensor, otherwise: Tensor) -> Tensor:
-    """`values_BT` for samples that this version of the policy wrote, `otherwise` for those carried from a step before.
+    """`values_BT` for tokens that this version of the policy wrote, `otherwise` for those of earlier versions.
 
-    Old log-probs are those of the policy that wrote a sample. The learner's own pass gives them only for fresh samples.
+    Old log-probs are those of the policy that wrote a token. The learner's own pass gives them only for fresh tokens.
     """
-    fresh_B1 = torch.tensor([[sample.version == version] for sample in samples])
-    return torch.where(fresh_B1, values_BT, otherwise)
+    fresh_BT = pad([[float(wrote == version) for wrote in sample.versions] for sample in samples])
+    return torch.where(fresh_BT.bool(), values_BT, otherwise)
 
 
 def resampled(experience: Experience, config: Config, step: int) -> tuple[Experience, dict[str, float]]:
@@ -107,10 +107,7 @@ def make_experience(
 ) -> tuple[Experience, dict[str, float]]:
     """Place rewards on tokens, take off the KL penalty where it belongs to the reward, and compare within groups."""
     mask_BT = pad([s.mask for s in samples])
-    rewards_BT = torch.zeros_like(mask_BT)
-    for row, sample in enumerate(samples):
-        if sample.ids:
-            rewards_BT[row, len(sample.ids) - 1] = sample.reward
+    rewards_BT = pad([s.rewards for s in samples])
     metrics: dict[str, float] = {}
     computed = dict(computed or {})
     kl_BT, dependency_BT = computed.pop("full_kl", None), computed.pop("dependency", None)
@@ -159,6 +156,7 @@ def _scores(samples: Sequence[Sample]) -> dict[str, Tensor]:
 
 
 def _groups(samples: Sequence[Sample]) -> Tensor:
-    """Samples of the same prompt object form a group; the same row drawn twice forms two."""
-    numbers: dict[int, int] = {}
-    return torch.tensor([numbers.setdefault(id(s.prompt), len(numbers)) for s in samples])
+    """(B,) numbers from 0, the same for samples of the same group; a row of the data drawn twice forms two groups."""
+    assert all(sample.group is not None for sample in samples), "samples to compare have a group"
+    numbers: dict[int | None, int] = {}
+    return torch.tensor([numbers.setdefault(s.group, len(numbers)) for s in samples])

@@ -1,33 +1,23 @@
-"""The samples of a prompt as one thing, and how those that wait for a later step are kept in a checkpoint."""
+"""Groups that wait for a later step, in a checkpoint."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.types import Sample
+from whet.types import Group, Prompt, Sample, Segment
 
-_FIELDS = [field.name for field in fields(Sample) if field.name != "prompt"]
-
-
-@dataclass(slots=True)
-class Group:
-    """The samples of one prompt, and the row of the data that it came from."""
-
-    row: int
-    samples: list[Sample]
+_FIELDS = [field.name for field in fields(Sample) if field.name not in ("prompt", "segments")]
 
 
 def save_groups(groups: Sequence[Group], file: Path) -> None:
     """Write groups; prompts are named by their rows."""
-    records = [
-        {"row": group.row, "samples": [{name: getattr(sample, name) for name in _FIELDS} for sample in group.samples]}
-        for group in groups
-    ]
+    records = [{"row": group.row, "samples": [_record(sample) for sample in group.samples]} for group in groups]
     file.write_text(json.dumps(records), encoding="utf-8")
 
 
@@ -37,7 +27,18 @@ def load_groups(file: Path, loader: PromptLoader) -> list[Group]:
     try:
         for record in json.loads(file.read_text(encoding="utf-8")):
             (prompt,) = loader.prompts([record["row"]])
-            groups.append(Group(record["row"], [Sample(prompt=prompt, **sample) for sample in record["samples"]]))
+            groups.append(Group(record["row"], [_sample(prompt, known) for known in record["samples"]]))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise UserError(f"{file} does not hold samples of this data ({type(error).__name__}: {error})") from error
     return groups
+
+
+def _record(sample: Sample) -> dict[str, Any]:
+    """Return what JSON keeps of a sample; its prompt is found again by its row."""
+    assert all(segment.media is None for segment in sample.segments), "images of later turns have no row to be found by"
+    segments = [asdict(segment) for segment in sample.segments]
+    return {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}
+
+
+def _sample(prompt: Prompt, known: dict[str, Any]) -> Sample:
+    return Sample(prompt, [Segment(**segment) for segment in known.pop("segments")], **known)

@@ -76,7 +76,7 @@ def mask_samples(
 ) -> list[Sample]:
     """The same responses to the same prompts with masked images, which the samples of a prompt share."""
     slips = quirks(algorithm.match)
-    keys = [(id(s.prompt), row if slips.masks_every_sample else 0) for row, s in enumerate(samples)]
+    keys = [(s.group, row if slips.masks_every_sample else 0) for row, s in enumerate(samples)]
     first = dict(reversed(list(zip(keys, samples))))
 
     def mask(sample: Sample) -> Prompt:

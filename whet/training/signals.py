@@ -81,7 +81,7 @@ def _sum_pi_squared(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -
 
 def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B,): the score of one greedy response to each sample's prompt. Greedy needs no random numbers, so no ids."""
-    prompts = list({id(sample.prompt): sample.prompt for sample in samples}.values())
+    prompts = {sample.group: sample.prompt for sample in samples}
     rollout = rooms.config.worker.rollout
     params = SamplingParams(
         temperature=0.0,
@@ -90,10 +90,10 @@ def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Ten
         ignore_eos=rollout.ignore_eos,
     )
     with clock.stage("baseline", len(prompts)) as advance:
-        greedy = rooms.generate(prompts, params, range(len(prompts)), advance)
+        greedy = rooms.generate(list(prompts.values()), params, range(len(prompts)), advance)
         rooms.score(greedy)
-    scores = {id(sample.prompt): sample.reward for sample in greedy}
-    return torch.tensor([scores[id(sample.prompt)] for sample in samples])
+    scores = dict(zip(prompts, (sample.reward for sample in greedy)))
+    return torch.tensor([scores[sample.group] for sample in samples])
 
 
 # The names that `needs` may hold (experience.py knows their fields of Signals) and `full_kl`, which the rewards take.

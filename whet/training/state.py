@@ -13,7 +13,8 @@ import torch
 from whet.errors import UserError
 from whet.model import lora, torch_file
 from whet.training import parts
-from whet.training.groups import Group, load_groups, save_groups
+from whet.training.groups import load_groups, save_groups
+from whet.types import Group
 
 if TYPE_CHECKING:
     from whet.training.components import Rooms

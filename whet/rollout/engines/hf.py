@@ -141,11 +141,10 @@ class HFEngine:
         for (prompt, index, _), ids, log_probs in zip(rows, response_BT.tolist(), log_probs_BT.tolist()):
             length, stopped = self._length(ids, params)
             finish: FinishReason = "stop" if stopped else "length"
-            samples.append(
-                Sample(
-                    prompt, ids[:length], [1] * length, log_probs[:length], finish, index=index, version=self.version
-                )
+            written = Sample.written(
+                prompt, ids[:length], log_probs[:length], finish, index=index, version=self.version
             )
+            samples.append(written)
         return samples
 
     def _length(self, ids: list[int], params: SamplingParams) -> tuple[int, bool]:

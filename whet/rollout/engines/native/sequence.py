@@ -65,14 +65,6 @@ class Request:
     def samples(self, version: int) -> list[Sample]:
         """The finished sequences as samples."""
         return [
-            Sample(
-                prompt=self.prompt,
-                ids=s.ids,
-                mask=[1] * len(s.ids),
-                log_probs=s.log_probs,
-                finish=s.finish or "abort",
-                index=s.index,
-                version=version,
-            )
+            Sample.written(self.prompt, s.ids, s.log_probs, s.finish or "abort", index=s.index, version=version)
             for s in self.sequences
         ]

@@ -151,7 +151,7 @@ class ServerEngine:
             )
         taken, finish = self._stop(Response(Request(prompt, params), index, 0), written.ids)
         ids, log_probs = written.ids[:taken], written.log_probs[:taken]
-        return Sample(prompt, ids, [1] * taken, log_probs, finish or written.finish, index=index, version=version)
+        return Sample.written(prompt, ids, log_probs, finish or written.finish, index=index, version=version)
 
     def _wait_for(self, futures: list[Future[Sample]], progress: Progress | None) -> None:
         """Until all are done; the first failure, or an interrupt of this thread, cancels the others."""
