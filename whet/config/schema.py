@@ -85,7 +85,7 @@ class Config:
 
     def to_yaml(self) -> str:
         """A complete config file that `load_config` reads back to an equal config."""
-        return OmegaConf.to_yaml(OmegaConf.create(_escaped(self.to_dict())))
+        return OmegaConf.to_yaml(OmegaConf.create(escaped(self.to_dict())))
 
 
 def all_keys() -> dict[str, Key]:
@@ -111,12 +111,12 @@ def _without_tuples(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value  # not a kind of text of our own, which YAML does not know
 
 
-def _escaped(value: Any) -> Any:
+def escaped(value: Any) -> Any:
     """The value with every `${` written so that OmegaConf does not read it as an interpolation."""
     if isinstance(value, dict):
-        return {name: _escaped(item) for name, item in value.items()}
+        return {name: escaped(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_escaped(item) for item in value]
+        return [escaped(item) for item in value]
     if isinstance(value, str):
         return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)
     return value
