@@ -1,7 +1,7 @@
 """Functions of the caller, in a form that another process can load.
 
-A function at the top level of an importable file becomes `path.py:function`. Anything else (a notebook cell, a lambda, a
-closure, a bound method, a script's own function) is pickled by value with cloudpickle.
+A function at the top level of an importable file becomes `path.py:function`. Anything else (a notebook cell, a lambda,
+a closure, a bound method, a script's own function) is pickled by value with cloudpickle, with what it uses of its module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -30,7 +33,7 @@ def in_file(function: Callable[..., Any]) -> str | None:
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
     if not isinstance(name, str) or not name.isidentifier() or module is None or module_name == "__main__":
         return None
-    if not inspect.isfunction(function) or getattr(module, name, None) is not function or getattr(module, "__package__", ""):
+    if not inspect.isfunction(function) or getattr(module, name, None) is not function or module.__package__:
         return None
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py") or not os.path.isfile(file):
@@ -43,13 +46,14 @@ def in_file(function: Callable[..., Any]) -> str | None:
 def pickled(value: Any, label: str) -> bytes:
     """Return a function, or a tree of them, pickled by value; a `UserError` names what cannot be pickled."""
     try:
-        content = cloudpickle.dumps(value)
+        with _own_modules_by_value(value):
+            content = cloudpickle.dumps(value)
     except Exception as error:
         found = _culprit(value, "", _DEPTH, set())
         what = f"{found[0]} is a {_kind(found[1])}" if found else f"{type(error).__name__}: {error}"
         raise UserError(
-            f"{label} cannot be sent to another process: {what}, which cannot be copied. Create it inside the function, "
-            "or put the function into a Python file of its own."
+            f"{label} cannot be sent to another process: {what}, which cannot be copied. Create it inside the "
+            "function, or put the function into a Python file of its own."
         ) from error
     if len(content) > LARGEST:
         raise UserError(
@@ -64,6 +68,41 @@ def name_of(function: Any) -> str:
     name = getattr(function, "__name__", None) or getattr(getattr(function, "func", None), "__name__", None)
     name = name if isinstance(name, str) else type(function).__name__
     return name if name.isidentifier() else "reward"
+
+
+@contextmanager
+def _own_modules_by_value(value: Any) -> Iterator[None]:
+    """Pickle what functions use of the caller's own modules by value: a worker may not be able to import those."""
+    names = {getattr(each, "__module__", None) for each in _functions(value)}
+    modules = [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
+    chosen = [
+        each for each in modules if _is_own(each) and each.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    ]
+    for module in chosen:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in chosen:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _functions(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _functions(each)
+    elif callable(value):
+        yield from (value, getattr(value, "func", None), type(value))
+
+
+def _is_own(module: ModuleType) -> bool:
+    """True for a module that neither Python nor a package installer has brought."""
+    file = getattr(module, "__file__", None)
+    if module.__name__ == "__main__" or not isinstance(file, str):
+        return False
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    here = os.path.abspath(file)
+    return not any(here.startswith(each + os.sep) for each in folders) and module.__name__.partition(".")[0] != "whet"
 
 
 def _culprit(value: Any, name: str, depth: int, seen: set[int]) -> tuple[str, Any] | None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.api.inputs import Inputs
+from whet.data.columns import MISSING, lookup
+from whet.data.files import Resolve, Table, read_tables
 from whet.errors import UserError
 
 KINDS = "a path, a list of dicts, a datasets.Dataset or a pandas frame"
@@ -36,11 +38,30 @@ def data_files(data: Any, name: str, inputs: Inputs) -> str:
 
 def prompts_file(prompts: Any, key: str, inputs: Inputs) -> str:
     """As `data_files` for prompts to sample from, which may also be texts: one, or a list of them."""
+    return data_files(_texts_as_rows(prompts, key), "prompts", inputs)
+
+
+def prompt_tables(prompts: Any, prompt_key: str, answer_key: str, resolve: Resolve) -> list[Table]:
+    """Return the rows of prompts as tables, with an empty answer where rows have none."""
+    prompts = _texts_as_rows(prompts, prompt_key)
+    named = _named(prompts, "prompts")
+    if named is not None:
+        tables = read_tables(named, "prompts", resolve)
+    else:
+        tables = [Table("prompts", [json.loads(line) for line in rows_as_lines(prompts, "prompts").splitlines()])]
+    for table in tables:
+        for row in table.rows:
+            if lookup(row, answer_key) is MISSING:
+                row[answer_key] = None
+    return tables
+
+
+def _texts_as_rows(prompts: Any, key: str) -> Any:
     if isinstance(prompts, str) and not _is_data_name(prompts):
         prompts = [prompts]
     if isinstance(prompts, list | tuple) and prompts and all(isinstance(each, str) for each in prompts):
-        prompts = [{key: each} for each in prompts]
-    return data_files(prompts, "prompts", inputs)
+        return [{key: each} for each in prompts]
+    return prompts
 
 
 def rows_as_lines(data: Any, name: str) -> bytes:

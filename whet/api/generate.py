@@ -29,8 +29,9 @@ def generate(
     """Sample responses to prompts and return them as a table with a row for each sample.
 
     `prompts` is a text, a list of texts, or data as in `whet.train` (no answer column is needed). With a `Run` as the
-    model, its best checkpoint samples under the templates and lengths of the run. Rows have the columns of their prompt
-    and `response`, `finish`, `index` and `response_length`. With `output` they are kept in a file too, .jsonl or .parquet.
+    model, its best checkpoint samples under the templates and lengths of the run. Rows have the columns of their
+    prompt, and `response`, `finish`, `index` and `response_length`. `output` names a file to keep them in, .jsonl or
+    .parquet.
     """
     refuse_command("generate")
     require("generate", config, model=model, prompts=prompts)

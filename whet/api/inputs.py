@@ -38,6 +38,6 @@ class Inputs:
                         side.write_bytes(content)
         except OSError as error:
             raise UserError(
-                f"output: cannot write to {self._folder}: {error.strerror or error}. Choose a folder that this user can "
-                "write to, on a disk with room."
+                f"output: cannot write to {self._folder}: {error.strerror or error}. Choose a folder that this user "
+                "can write to, on a disk with room."
             ) from error

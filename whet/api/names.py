@@ -46,7 +46,9 @@ SHORT_NAMES = (
     ShortName("batch_size", ("data.rollout_batch_size",), ("train",), ("rollout_batch_size",), (_ACTOR, _CRITIC)),
     ShortName("batch_size", ("sft.batch_size",), ("sft",)),
     ShortName("mini_batch_size", (_ACTOR, _CRITIC), ("train",), ("global_batch_size",)),
-    ShortName("n", ("worker.rollout.n",), ("train", "session", "generate"), ("num_generations", "rollouts_per_example")),
+    ShortName(
+        "n", ("worker.rollout.n",), ("train", "session", "generate"), ("num_generations", "rollouts_per_example")
+    ),
     ShortName("n", ("eval.n",), ("evaluate",), ("num_generations", "rollouts_per_example")),
     ShortName("temperature", ("worker.rollout.temperature",), SAMPLES),
     ShortName("top_p", ("worker.rollout.top_p",), SAMPLES),
@@ -55,7 +57,10 @@ SHORT_NAMES = (
     ShortName("engine", ("worker.rollout.name",), SAMPLES),
     ShortName("max_prompt_length", ("data.max_prompt_length",)),
     ShortName(
-        "max_response_length", ("data.max_response_length",), ALL, ("max_completion_length", "max_tokens", "max_new_tokens")
+        "max_response_length",
+        ("data.max_response_length",),
+        ALL,
+        ("max_completion_length", "max_tokens", "max_new_tokens"),
     ),
     ShortName("advantage", ("algorithm.adv_estimator",), TRAINS, ("algorithm", "adv_estimator")),
     ShortName("loss", ("worker.actor.loss_type",), TRAINS, ("loss_type",)),

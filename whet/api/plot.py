@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -38,7 +38,7 @@ class Plot:
         return file
 
 
-def line_charts(curves: dict[str, Points]) -> Plot:
+def line_charts(curves: Mapping[str, Points]) -> Plot:
     """Draw one panel for each curve, two in a row; x is the step."""
     rows = math.ceil(len(curves) / COLUMNS)
     width, height = WIDTH * min(COLUMNS, max(1, len(curves))), HEIGHT * max(1, rows)
@@ -75,7 +75,8 @@ def _panel(name: str, points: Points) -> str:
     line = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in points)
     parts.append(f'<polyline points="{line}" fill="none" stroke="{LINE}" stroke-width="1.5"/>')
     if len(points) <= 30:
-        parts += ['<circle cx="{:.1f}" cy="{:.1f}" r="2.5" fill="{}"/>'.format(*at(x, y), LINE) for x, y in points]
+        places = [at(x, y) for x, y in points]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{LINE}"/>' for x, y in places]
     return "".join(parts)
 
 

@@ -110,7 +110,9 @@ def model_name(model: Any) -> str:
         model = os.fspath(model)
     if not isinstance(model, str):
         kind = type(model).__name__
-        advice = "save it with save_pretrained and name the folder" if hasattr(model, "save_pretrained") else "give a text"
+        advice = (
+            "save it with save_pretrained and name the folder" if hasattr(model, "save_pretrained") else "give a text"
+        )
         raise UserError(f"model is a {kind}; it names a model folder, a hub id or a Run: {advice}")
     if not model.strip():
         raise UserError("model is empty; name a model folder or a hub id")

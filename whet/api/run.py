@@ -54,7 +54,7 @@ class Run:
         from whet.tracking.metrics import read_metrics
 
         file = self.folder / "metrics.jsonl"
-        return Table(read_metrics(file) if file.exists() else [])
+        return Table(read_metrics(file) if file.exists() else [], ("step", *SHOWN))
 
     def samples(self, step: int | None = None, split: str = "train") -> Table:
         """Return every sample of a step (the last one where none is named), with its prompt, response and scores.
@@ -85,7 +85,9 @@ class Run:
         for name in metrics:
             if name not in known:
                 near = nearest(str(name), known)
-                raise UserError(f"plot({name!r}): the run has no such metric" + (f"; did you mean {near}?" if near else ""))
+                raise UserError(
+                    f"plot({name!r}): the run has no such metric" + (f"; did you mean {near}?" if near else "")
+                )
         curves = {}
         for name in metrics or [each for each in SHOWN if each in known] or known[:4]:
             pairs = zip(table["step"], table[name])
@@ -152,7 +154,9 @@ class Run:
 
     def _sample_files(self, split: str) -> Mapping[int, Path]:
         folder = self.folder / "samples"
-        matches = [(_SAMPLES.fullmatch(path.name), path) for path in folder.glob("*.parquet")] if folder.is_dir() else []
+        matches = (
+            [(_SAMPLES.fullmatch(path.name), path) for path in folder.glob("*.parquet")] if folder.is_dir() else []
+        )
         return {int(match[2]): path for match, path in matches if match and match[1] == split}
 
 

@@ -24,7 +24,11 @@ _DEEPEST = 16
 
 
 def read_settings(
-    job: str, config: ConfigLike, overrides: Mapping[str, Any] | None, keys: Mapping[str, Any], arguments: dict[str, Any]
+    job: str,
+    config: ConfigLike,
+    overrides: Mapping[str, Any] | None,
+    keys: Mapping[str, Any],
+    arguments: dict[str, Any],
 ) -> Config:
     """Build the config of a job.
 
@@ -76,7 +80,9 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
         return [plain(each, where, depth + 1) for each in value]
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return plain(value.tolist(), where, depth + 1)
-    raise UserError(f"{where} is a {type(value).__name__}; a config holds text, numbers, true or false, lists and dicts")
+    raise UserError(
+        f"{where} is a {type(value).__name__}; a config holds text, numbers, true or false, lists and dicts"
+    )
 
 
 def _record_named(job: str, name: Any, value: Any, layer: Layer) -> None:

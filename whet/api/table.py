@@ -17,9 +17,11 @@ class Table(Sequence[dict[str, Any]]):
     `to_pandas()` and `to_arrow()` give the same as a frame or an Arrow table.
     """
 
-    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, rows: Sequence[dict[str, Any]], first: Sequence[str] = ()) -> None:
+        """`first` names columns that come before the others."""
         self._rows = [dict(row) for row in rows]
-        self.columns = list(dict.fromkeys(name for row in self._rows for name in row))
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        self.columns = [*(name for name in first if name in names), *(name for name in names if name not in first)]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,7 +67,10 @@ class Table(Sequence[dict[str, Any]]):
         text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in [names, *lines]]
         size = f"{len(self)} rows x {len(self.columns)} columns"
         more = self.columns[_SHOWN_COLUMNS:]
-        return "\n".join([*text, f"[{size}{'; also: ' + ', '.join(more) if more else ''}]"])
+        also = (
+            f"; also {', '.join(more[:_SHOWN_COLUMNS])}{', ...' if len(more) > _SHOWN_COLUMNS else ''}" if more else ""
+        )
+        return "\n".join([*text, f"[{size}{also}]"])
 
     def _repr_html_(self) -> str:
         names, lines = self._cut()

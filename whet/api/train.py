@@ -27,12 +27,12 @@ def train(
     """Train a model with reinforcement learning and return the run.
 
     `model` is a model folder, a hub id or a `Run`. `data` is a path, a list of dicts, a `datasets.Dataset` or a pandas
-    frame. `reward` is a function such as `def reward(response, answer) -> float`, `"path.py:function"` or the name of one
-    that comes with whet; it runs in worker processes with a timeout. `config` is a YAML file or a dict, over which
+    frame. `reward` is a function such as `def reward(response, answer) -> float`, `"path.py:function"`, or the name of
+    one that comes with whet; it runs in worker processes with a timeout. `config` is a YAML file or a dict, over which
     keywords and `overrides` (full config keys) win; without it a run starts from the defaults.
 
-    Without `output` each call makes a folder of its own under checkpoints/. With the `output` of an earlier call the run
-    resumes from its last checkpoint. Ctrl-C finishes the step, saves it, and raises KeyboardInterrupt.
+    Without `output` each call makes a folder of its own under checkpoints/. With the `output` of an earlier call the
+    run resumes from its last checkpoint. Ctrl-C finishes the step, saves it, and raises KeyboardInterrupt.
     Bad input raises `whet.UserError`.
     """
     refuse_command("train")
