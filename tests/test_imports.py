@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed"}  # what any job that trains stands on
-JOBS = {
+JOBS = {"supervised", "evals", "merge", "serving"}  # beside training, and like it for cli and api only
     "supervised",
     "evals",
     "merge",
