@@ -1,7 +1,8 @@
 """Functions of the caller, in a form that another process can load.
 
 A function at the top level of an importable file becomes `path.py:function`. Anything else (a notebook cell, a lambda,
-a closure, a bound method, a script's own function) is pickled by value with cloudpickle, with what it uses of its module.
+a closure, a bound method, a script's own function) is pickled by value with cloudpickle, with what it uses of its
+module.
 """
 
 from __future__ import annotations

@@ -67,18 +67,34 @@ def _texts_as_rows(prompts: Any, key: str) -> Any:
 def rows_as_lines(data: Any, name: str) -> bytes:
     """Return the rows of a Python object as JSON lines."""
     lines = []
-    for number, row in enumerate(_rows(data, name), start=1):
+    for number, row in enumerate(_readable(_rows(data, name), name), start=1):
         where = f"{name}: row {number}"
         if not isinstance(row, Mapping):
-            raise UserError(f"{where} is a {_kind(row)}; each row is a dict from column names to values")
+            raise UserError(f"{where}: expected a dict from column names to values, got {_kind(row)}")
         for column in row:
             if not isinstance(column, str):
-                raise UserError(f"{where}: the column name {column!r} is a {_kind(column)}; name columns with text")
+                raise UserError(
+                    f"{where}: the column name {column!r} is no text but {_kind(column)}; rename the column"
+                )
         plain = {column: _plain(value, f"{where}, column {column!r}", 0) for column, value in row.items()}
         lines.append(json.dumps(plain, default=str))
     if not lines:
         raise UserError(f"{name} is empty: it has no rows. Give {KINDS}.")
     return ("\n".join(lines) + "\n").encode()
+
+
+def _readable(rows: Iterator[Any], name: str) -> Iterator[Any]:
+    """Yield rows; what the caller's object raises while it is read becomes a `UserError`."""
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{name}: its rows cannot be read: {type(error).__name__}: {error}") from error
+        yield row
 
 
 def _named(data: Any, name: str) -> str | None:
@@ -109,7 +125,7 @@ def _is_data_name(text: str) -> bool:
 def _rows(data: Any, name: str) -> Iterator[Any]:
     """Iterate over the rows of any kind of table."""
     if data is None or isinstance(data, bytes | int | float | bool):
-        raise UserError(f"{name} is {_shown(data)}; give {KINDS}")
+        raise UserError(f"{name}: expected {KINDS}, got {_shown(data)}")
     if _is_from(data, "pandas") and hasattr(data, "to_dict") and hasattr(data, "columns"):
         columns = list(data.columns)
         if len(set(columns)) < len(columns):
@@ -122,11 +138,11 @@ def _rows(data: Any, name: str) -> Iterator[Any]:
     elif hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # of pyarrow
         yield from data.to_pylist()
     elif isinstance(data, Mapping):
-        raise UserError(f"{name} is a {_kind(data)}; give a list with a dict for each row")
+        raise UserError(f"{name}: expected a list with a dict for each row, got {_kind(data)}")
     elif isinstance(data, Sequence) or _is_from(data, "datasets"):
         yield from data
     else:
-        raise UserError(f"{name} is a {_kind(data)}, which has no rows; give {KINDS} (a list of a generator's rows)")
+        raise UserError(f"{name}: expected {KINDS}, got {_kind(data)}; list(...) makes a list of an iterator's rows")
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
@@ -156,7 +172,7 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of numpy or torch: an array or a scalar
         return _plain(value.tolist(), where, depth + 1)
     raise UserError(
-        f"{where}: a {_kind(value)} cannot be stored with the run; use text, numbers, lists, dicts, images or bytes"
+        f"{where}: a value of type {_kind(value)} cannot be stored; use text, numbers, lists, dicts, images or bytes"
     )
 
 
@@ -166,7 +182,7 @@ def _mapping(value: Mapping[Any, Any], where: str, depth: int) -> Any:
         return _data_url(bytes(content))
     for key in value:
         if not isinstance(key, str):
-            raise UserError(f"{where}: the key {key!r} of a dict is a {_kind(key)}; JSON has keys of text")
+            raise UserError(f"{where}: the key {key!r} of a dict is no text but {_kind(key)}; write it as text")
     return {key: _plain(each, where, depth + 1) for key, each in value.items()}
 
 
@@ -188,7 +204,7 @@ def _data_url(content: bytes) -> str:
 
 
 def _is_from(value: Any, package: str) -> bool:
-    return any(each.__module__.partition(".")[0] == package for each in type(value).__mro__)
+    return any(str(each.__module__).partition(".")[0] == package for each in type(value).__mro__)
 
 
 def _kind(value: Any) -> str:

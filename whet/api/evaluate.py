@@ -97,12 +97,12 @@ def evaluate(
     if settings.eval.output is None:
         settings.eval.output = str(call.folder)
     check_eval(settings)
-    call.inputs.write()
-    check_files(settings)
-    from whet.evals.evaluate import evaluate as run
+    with call.inputs.written():
+        check_files(settings)
+        from whet.evals.evaluate import evaluate as run
 
-    with surroundings():
-        run(settings, examples_folder())
+        with surroundings():
+            run(settings, examples_folder())
     return Evaluation(Path(settings.eval.output).expanduser())
 
 

@@ -51,12 +51,12 @@ def generate(
         if not kept:
             settings.generate.output = str(Path(folder) / "samples.jsonl")
         check_generate(settings)
-        call.inputs.write()
-        check_files(settings)
-        from whet.evals.generate import generate as run
+        with call.inputs.written():
+            check_files(settings)
+            from whet.evals.generate import generate as run
 
-        with surroundings():
-            run(settings)
+            with surroundings():
+                run(settings)
         return _read(Path(settings.generate.output or "").expanduser())
 
 

@@ -7,6 +7,8 @@ config.yaml alone, and a second call never changes what a first one reads.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from whet.checkpoint.durable import replacing
@@ -16,7 +18,7 @@ FOLDER = "inputs"
 
 
 class Inputs:
-    """Collects files for one job; nothing is written before `write`."""
+    """Collects files for one job; nothing is written before `written`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute() / FOLDER
@@ -28,16 +30,36 @@ class Inputs:
         self._files[path] = content
         return path
 
-    def write(self) -> None:
-        """Write every file that is not there yet, each in one piece."""
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Write every file that is not there yet, each in one piece; a job that never starts leaves nothing behind."""
+        made: list[Path] = []
+        try:
+            self._write(made)
+            yield
+        except UserError:
+            if not (self._folder.parent / "config.yaml").exists():
+                self._remove(made)
+            raise
+
+    def _remove(self, made: list[Path]) -> None:
+        for path in made:
+            path.unlink(missing_ok=True)
+        for folder in (self._folder, self._folder.parent):
+            with suppress(OSError):  # not empty: somebody else's
+                folder.rmdir()
+
+    def _write(self, made: list[Path]) -> None:
         try:
             for path, content in self._files.items():
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     with replacing(path) as side:
                         side.write_bytes(content)
-        except OSError as error:
+                    made.append(path)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise UserError(
-                f"output: cannot write to {self._folder}: {error.strerror or error}. Choose a folder that this user "
+                f"output: cannot write to {self._folder}: {reason}. Choose a folder that this user "
                 "can write to, on a disk with room."
             ) from error

@@ -49,7 +49,7 @@ class Arguments:
 def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     """Read the arguments of a job, which writes to `folder` or to one that the config names or that is new.
 
-    Nothing is written yet: `Inputs.write` does that once the config is checked.
+    Nothing is written yet: `Inputs.written` does that once the config is checked.
     """
     data = {key: value for key, value in (given.data or {}).items() if value is not None}
     names = {key: _parameter(key) for key in data}
@@ -59,6 +59,8 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     if given.reward is not None:
         arguments[REWARD] = ("reward", reward_name(given.reward))
     config = read_settings(job, given.config, given.overrides, given.keys or {}, arguments)
+    if "\0" in (config.trainer.save_checkpoint_path or ""):
+        raise UserError("output: a path cannot contain a null character")
     folder = folder or new_folder(config, job)
     config.trainer.save_checkpoint_path = str(folder)
     inputs = Inputs(folder)
@@ -109,11 +111,8 @@ def model_name(model: Any) -> str:
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
-        kind = type(model).__name__
-        advice = (
-            "save it with save_pretrained and name the folder" if hasattr(model, "save_pretrained") else "give a text"
-        )
-        raise UserError(f"model is a {kind}; it names a model folder, a hub id or a Run: {advice}")
+        advice = "; save it with save_pretrained and name the folder" if hasattr(model, "save_pretrained") else ""
+        raise UserError(f"model: expected a model folder, a hub id or a Run, got {type(model).__name__}{advice}")
     if not model.strip():
         raise UserError("model is empty; name a model folder or a hub id")
     return model
@@ -126,7 +125,7 @@ def reward_name(reward: Any) -> str:
 
         return f"function.py:{name_of(reward)}"  # replaced by its file once there is one
     if not isinstance(reward, str | os.PathLike):
-        raise UserError(f"reward is a {type(reward).__name__}; give a function, path.py:function, or a name")
+        raise UserError(f"reward: expected a function, path.py:function or a name, got {type(reward).__name__}")
     name = str(os.fspath(reward))
     if not name.strip():
         raise UserError("reward is empty; give a function, path.py:function, or a name")

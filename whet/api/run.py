@@ -165,7 +165,9 @@ def load(folder: str | Path | Run) -> Run:
     if isinstance(folder, Run):
         return folder
     if not isinstance(folder, str | os.PathLike):
-        raise UserError(f"load: a run is named by its folder, not by a {type(folder).__name__}")
+        raise UserError(f"load: expected the folder of a run, got {type(folder).__name__}")
+    if "\0" in str(folder):
+        raise UserError("load: a path cannot contain a null character")
     run = Run(Path(folder))
     if not run.folder.is_dir():
         raise UserError(f"load: there is no folder {run.folder}")

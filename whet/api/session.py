@@ -55,10 +55,10 @@ class Session:
         require("Session", config, model=model)
         call = prepare("session", Arguments(model, None, reward, config, overrides, keys))
         check_session(call.config)
-        call.inputs.write()
         self.folder = call.folder
         self._closed = False
-        self._trainer = self._open(call)
+        with call.inputs.written():
+            self._trainer = self._open(call)
 
     def _open(self, call: Call) -> Trainer:
         from whet.api.session_parts import open_session
@@ -184,7 +184,9 @@ def _given_samples(samples: Any) -> list[Sample]:
     from whet.types import Sample
 
     if isinstance(samples, str | bytes | Mapping) or not isinstance(samples, Sequence):
-        raise UserError(f"samples is a {type(samples).__name__}; give the list that sample returned, or a part of it")
+        raise UserError(
+            f"samples: expected the list that sample returned, or a part of it, got {type(samples).__name__}"
+        )
     for each in samples:
         if not isinstance(each, Sample):
             raise UserError(

@@ -38,10 +38,10 @@ def read_settings(
     for key, (parameter, value) in arguments.items():
         _record(Given(key, plain(value, parameter), f" ({parameter}=)"), given)
     if overrides is not None and not isinstance(overrides, Mapping):
-        raise UserError(f"overrides is a {type(overrides).__name__}; give a dict from config keys to values")
-    for source in (keys, overrides or {}):
+        raise UserError(f"overrides: expected a dict from config keys to values, got {type(overrides).__name__}")
+    for source, place in ((keys, " (keyword)"), (overrides or {}, " (overrides=)")):
         for name, value in source.items():
-            _record_named(job, name, value, given)
+            _record_named(job, name, value, place, given)
     for short in {names_of(job)[name] for name in keys if name in names_of(job)}:
         _fill(short, given)
     read, base = _base(config)
@@ -74,20 +74,18 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise UserError(f"{where}: the key {key!r} is a {type(key).__name__}; config keys are text")
+                raise UserError(f"{where}: the key {key!r} has the type {type(key).__name__}; config keys are text")
         return {key: plain(each, f"{where}.{key}", depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each, where, depth + 1) for each in value]
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return plain(value.tolist(), where, depth + 1)
-    raise UserError(
-        f"{where} is a {type(value).__name__}; a config holds text, numbers, true or false, lists and dicts"
-    )
+    raise UserError(f"{where}: expected text, a number, true or false, a list or a dict, got {type(value).__name__}")
 
 
-def _record_named(job: str, name: Any, value: Any, layer: Layer) -> None:
+def _record_named(job: str, name: Any, value: Any, place: str, layer: Layer) -> None:
     if not isinstance(name, str):
-        raise UserError(f"overrides: the key {name!r} is a {type(name).__name__}; config keys are text")
+        raise UserError(f"overrides: the key {name!r} has the type {type(name).__name__}; config keys are text")
     short = names_of(job).get(name)
     if short is not None and not (name in section_names() and isinstance(value, Mapping)):
         for key in short.keys:
@@ -95,7 +93,7 @@ def _record_named(job: str, name: Any, value: Any, layer: Layer) -> None:
         return
     if short is None and "." not in name and name not in section_names():
         raise UserError(_unknown(job, name))
-    _record(Given(name, plain(value, name)), layer)
+    _record(Given(name, plain(value, name), place), layer)
 
 
 def _fill(short: ShortName, layer: Layer) -> None:
@@ -117,17 +115,17 @@ def _base(config: ConfigLike) -> tuple[list[tuple[Path, Layer]], Layer]:
     if config is None:
         return [], {}
     if isinstance(config, str | Path):
-        if not str(config).strip():
-            raise UserError("config is empty; name a YAML file, or give a dict")
+        if not str(config).strip() or "\0" in str(config):
+            raise UserError(f"config={str(config)!r}: name a YAML file, or give a dict")
         return read_files(Path(os.path.expanduser(config))), {}
     layer: Layer = {}
     if isinstance(config, Config):
         config = _changed(config)
     elif not isinstance(config, Mapping):
-        raise UserError(f"config is a {type(config).__name__}; name a YAML file, or give a dict")
+        raise UserError(f"config: expected a YAML file or a dict, got {type(config).__name__}")
     for name, value in config.items():
         if not isinstance(name, str):
-            raise UserError(f"config: the key {name!r} is a {type(name).__name__}; config keys are text")
+            raise UserError(f"config: the key {name!r} has the type {type(name).__name__}; config keys are text")
         _record(Given(name, plain(value, f"config: {name}"), " (config=)"), layer)
     return [], layer
 
@@ -148,5 +146,6 @@ def _unknown(job: str, name: str) -> str:
         leaves = {key.rpartition(".")[2]: key for key in reversed(list(all_keys()))}
         found = nearest(name, leaves)
         near = f'**{{"{leaves[found]}": ...}}' if found else None
-    hint = f"did you mean {near}?" if near else f"help(whet.{job}) lists them, and `whet config` every config key"
-    return f"{job}() has no keyword {name!r}; {hint}"
+    title = "Session" if job == "session" else job
+    hint = f"did you mean {near}?" if near else f"help(whet.{title}) lists them, and `whet config` every config key"
+    return f"whet.{title} has no keyword {name!r}; {hint}"

@@ -39,12 +39,12 @@ def sft(
 
     settings = sft_config(call.config)
     check_sft(settings)
-    call.inputs.write()
-    check_files(settings)
-    from whet.supervised.job import sft as run
+    with call.inputs.written():
+        check_files(settings)
+        from whet.supervised.job import sft as run
 
-    with surroundings():
-        finished = run(settings)
+        with surroundings():
+            finished = run(settings)
     if not finished:
         raise KeyboardInterrupt(f"the step is saved; whet.sft(..., output={str(call.folder)!r}) resumes from it")
     return Run(call.folder)

@@ -42,12 +42,12 @@ def train(
     from whet.config import check_config, check_files
 
     check_config(call.config)
-    call.inputs.write()
-    check_files(call.config)
-    from whet.training.job import train as run
+    with call.inputs.written():
+        check_files(call.config)
+        from whet.training.job import train as run
 
-    with surroundings():
-        finished = run(call.config)
+        with surroundings():
+            finished = run(call.config)
     if not finished:
         raise KeyboardInterrupt(f"the step is saved; whet.train(..., output={str(call.folder)!r}) resumes from it")
     return Run(call.folder)
