@@ -3,59 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from api.notebook import CELL, SMALL, run_cell, scorer
 
 import whet
 from whet.algos import registry
-
-TEMPLATE = '{{ content | trim }}\nBegin with "Answer:"'
-SMALL = {
-    "prompt_key": "problem",
-    "template": TEMPLATE,
-    "batch_size": 8,
-    "n": 4,
-    "lr": 1e-3,
-    "kl": 0,
-    "max_prompt_length": 32,
-    "max_response_length": 16,
-}
-# A cell of a notebook: its functions have a file name, but there is no such file.
-CELL = """
-import whet
-
-@whet.advantage("centred")
-def centred(signals, config):
-    scores_B = signals.rewards_BT.sum(dim=1)
-    advantages_BT = (scores_B - scores_B.mean())[:, None] * signals.mask_BT
-    CALLS.append(len(scores_B))
-    return advantages_BT, advantages_BT
-
-@whet.policy_loss("plain")
-def plain(inputs, config, aggregate):
-    loss_BT = -inputs.advantages_BT * inputs.log_ratio.exp()
-    return aggregate(inputs.weighted(loss_BT), inputs.mask_BT), {}
-"""
-
-
-def run_cell(text: str, number: int = 1) -> dict[str, Any]:
-    """Execute text as ipykernel executes a cell; returns the variables of the notebook."""
-    variables: dict[str, Any] = {"__name__": "__main__", "CALLS": []}
-    exec(compile(text, f"/tmp/ipykernel_1/{number}.py", "exec"), variables)
-    return variables
-
-
-def scorer(weight: float) -> Callable[[str, str], dict[str, float]]:
-    """Return a closure, which only pickling by value can send."""
-
-    def score(response: str, answer: str) -> dict[str, float]:
-        right = float(response.strip() == f"Answer: {answer}")
-        return {"overall": weight * right, "accuracy": right}
-
-    return score
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +31,7 @@ def cell() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def run(
-    rows: list[dict[str, str]], cell: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> whet.Run:
+def run(rows: list[dict[str, str]], cell: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> whet.Run:
     """Two steps of training with rows, template, reward, advantage and loss given as Python objects."""
     return whet.train(
         "whet/quickstart",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from textwrap import indent
 from typing import Any, TypeVar
 
 from whet.config.schema import all_keys
@@ -102,15 +103,17 @@ def table(job: str) -> str:
     """Return the keywords of a job as lines of text: the name, the key that it sets, and what that means."""
     shorts = [short for short in SHORT_NAMES if job in short.jobs]
     width = max(len(short.name) for short in shorts)
-    return "\n".join(f"    {short.name:<{width}}  {short.keys[0]}: {short.help}" for short in shorts)
+    return "\n".join(f"{short.name:<{width}}  {short.keys[0]}: {short.help}" for short in shorts)
 
 
 def documented(job: str) -> Callable[[_Job], _Job]:
     """Append the table of a job's keywords to the docstring of its function or class."""
 
     def extend(function: _Job) -> _Job:
-        keywords = f"Keywords (each sets a config key; `whet config` explains all of them):\n\n{table(job)}\n"
-        function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n    {keywords}"
+        keywords = (
+            f"Keywords (each sets a config key; `whet config` explains all of them):\n\n{indent(table(job), '    ')}"
+        )
+        function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{indent(keywords, '    ')}\n"
         return function
 
     return extend
