@@ -34,9 +34,9 @@ def plain(inputs, config, aggregate):
 """
 
 
-def run_cell(text: str, number: int = 1) -> dict[str, Any]:
+def run_cell(text: str, number: int = 1, variables: dict[str, Any] | None = None) -> dict[str, Any]:
     """Execute text as ipykernel executes a cell; returns the variables of the notebook."""
-    variables: dict[str, Any] = {"__name__": "__main__", "CALLS": []}
+    variables = {"__name__": "__main__", "CALLS": []} | (variables or {})
     exec(compile(text, f"/tmp/ipykernel_1/{number}.py", "exec"), variables)
     return variables
 

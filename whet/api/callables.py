@@ -7,6 +7,7 @@ module.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -30,11 +31,13 @@ def in_file(function: Callable[..., Any]) -> str | None:
     Not for functions of __main__, because reading the file again would run the script, nor for those of packages, whose
     relative imports need the package.
     """
-    name, module_name = getattr(function, "__name__", None), getattr(function, "__module__", None)
-    module = sys.modules.get(module_name) if isinstance(module_name, str) else None
-    if not isinstance(name, str) or not name.isidentifier() or module is None or module_name == "__main__":
+    if not inspect.isfunction(function):
         return None
-    if not inspect.isfunction(function) or getattr(module, name, None) is not function or module.__package__:
+    name, module_name = function.__name__, function.__module__
+    module = sys.modules.get(module_name) if isinstance(module_name, str) else None
+    if not name.isidentifier() or module is None or module_name == "__main__":
+        return None
+    if getattr(module, name, None) is not function or module.__package__:
         return None
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py") or not os.path.isfile(file):
@@ -66,15 +69,16 @@ def pickled(value: Any, label: str) -> bytes:
 
 def name_of(function: Any) -> str:
     """Return the name of a function as people write it, in a form that is an identifier."""
-    name = getattr(function, "__name__", None) or getattr(getattr(function, "func", None), "__name__", None)
-    name = name if isinstance(name, str) else type(function).__name__
+    inner = function.func if isinstance(function, functools.partial) else function
+    named = inspect.isroutine(inner) or inspect.isclass(inner)
+    name = inner.__name__ if named else type(function).__name__
     return name if name.isidentifier() else "reward"
 
 
 @contextmanager
 def _own_modules_by_value(value: Any) -> Iterator[None]:
     """Pickle what functions use of the caller's own modules by value: a worker may not be able to import those."""
-    names = {getattr(each, "__module__", None) for each in _functions(value)}
+    names = {each.__module__ for each in _functions(value) if inspect.isroutine(each) or inspect.isclass(each)}
     modules = [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
     chosen = [
         each for each in modules if _is_own(each) and each.__name__ not in cloudpickle.list_registry_pickle_by_value()
@@ -93,7 +97,7 @@ def _functions(value: Any) -> Iterator[Any]:
         for each in value.values():
             yield from _functions(each)
     elif callable(value):
-        yield from (value, getattr(value, "func", None), type(value))
+        yield from (value.func, type(value.func)) if isinstance(value, functools.partial) else (value, type(value))
 
 
 def _is_own(module: ModuleType) -> bool:
@@ -141,10 +145,14 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | set):
         yield from ((f"an item{inside}", each) for each in value)
     else:
-        for key in ("func", "args", "keywords"):  # of functools.partial
-            if hasattr(value, key):
+        if isinstance(value, functools.partial):
+            for key in ("func", "args", "keywords"):
                 yield f"its {key}{inside}", getattr(value, key)
-        yield from ((f"its attribute {key}{inside}", each) for key, each in getattr(value, "__dict__", {}).items())
+        try:
+            state = vars(value)
+        except TypeError:  # an object without attributes of its own
+            return
+        yield from ((f"its attribute {key}{inside}", each) for key, each in state.items())
 
 
 def _pickles(value: Any) -> bool:

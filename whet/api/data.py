@@ -126,16 +126,16 @@ def _rows(data: Any, name: str) -> Iterator[Any]:
     """Iterate over the rows of any kind of table."""
     if data is None or isinstance(data, bytes | int | float | bool):
         raise UserError(f"{name}: expected {KINDS}, got {_shown(data)}")
-    if _is_from(data, "pandas") and hasattr(data, "to_dict") and hasattr(data, "columns"):
+    if _is_from(data, "pandas") and hasattr(type(data), "to_dict") and hasattr(type(data), "columns"):
         columns = list(data.columns)
         if len(set(columns)) < len(columns):
             raise UserError(f"{name}: the frame has two columns of one name; rename one of them")
         yield from data.to_dict("records")
     elif _is_from(data, "datasets") and isinstance(data, Mapping):
         raise UserError(f"{name} has several splits ({', '.join(map(str, data))}); give one, such as data['train']")
-    elif _is_from(data, "datasets") and not hasattr(data, "__len__"):
+    elif _is_from(data, "datasets") and not hasattr(type(data), "__len__"):
         raise UserError(f"{name} is a stream, which may have no end; give a part of it: list(data.take(1000))")
-    elif hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # of pyarrow
+    elif hasattr(type(data), "to_pylist") and hasattr(type(data), "column_names"):  # of pyarrow
         yield from data.to_pylist()
     elif isinstance(data, Mapping):
         raise UserError(f"{name}: expected a list with a dict for each row, got {_kind(data)}")
@@ -167,9 +167,9 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    if hasattr(value, "save") and hasattr(value, "getbands"):  # an image of PIL
+    if hasattr(type(value), "save") and hasattr(type(value), "getbands"):  # an image of PIL
         return _data_url(_encoded(value, where))
-    if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of numpy or torch: an array or a scalar
+    if hasattr(type(value), "tolist") and hasattr(type(value), "dtype"):  # of numpy or torch: an array or a scalar
         return _plain(value.tolist(), where, depth + 1)
     raise UserError(
         f"{where}: a value of type {_kind(value)} cannot be stored; use text, numbers, lists, dicts, images or bytes"

@@ -111,7 +111,7 @@ def model_name(model: Any) -> str:
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
-        advice = "; save it with save_pretrained and name the folder" if hasattr(model, "save_pretrained") else ""
+        advice = "; save it with save_pretrained and name the folder" if hasattr(type(model), "save_pretrained") else ""
         raise UserError(f"model: expected a model folder, a hub id or a Run, got {type(model).__name__}{advice}")
     if not model.strip():
         raise UserError("model is empty; name a model folder or a hub id")

@@ -78,7 +78,7 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
         return {key: plain(each, f"{where}.{key}", depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each, where, depth + 1) for each in value]
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+    if hasattr(type(value), "dtype") and hasattr(type(value), "tolist"):
         return plain(value.tolist(), where, depth + 1)
     raise UserError(f"{where}: expected text, a number, true or false, a list or a dict, got {type(value).__name__}")
 

@@ -58,6 +58,8 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
         branch = tree
         for part in above:
             branch = branch.setdefault(part, {})
+            if not isinstance(branch, dict):
+                raise UserError(f"{name}: {part} has a value of its own besides names below it; keep one")
         branch[leaf] = value
     return tree
 
