@@ -48,10 +48,11 @@ class _Yes:
 def _atom(draw: random.Random) -> Any:
     return draw.choice(
         [
-            None, True, 0, -1, 2**80, 1.5, math.nan, math.inf, "", " ", "a", "\0", "\ud800", "${", "${x}", "???", "{{ x",
-            "null", b"", b"\xff", 1j, object(), _Hostile(), _Yes(), Path("a"), Path("\0"), set(), {1}, range(3), int, len,
-            np.zeros(2), np.float32(1), np.array(["a"], dtype=object), threading.Lock(), (x for x in "ab"), lambda: 1,
-            functools.partial(print, threading.Lock()), Exception("e"), whet, ..., "/dev/null", "/proc/1", "../..", "~x",
+            None, True, 0, -1, 2**80, 1.5, math.nan, math.inf, "", " ", "a", "\0", "\ud800", "${", "${x}", "???",
+            "{{ x", "null", b"", b"\xff", 1j, object(), _Hostile(), _Yes(), Path("a"), Path("\0"), set(), {1}, range(3),
+            int, len, np.zeros(2), np.float32(1), np.array(["a"], dtype=object), threading.Lock(), (x for x in "ab"),
+            lambda: 1, functools.partial(print, threading.Lock()), Exception("e"), whet, ..., "/dev/null", "/proc/1",
+            "../..", "~x",
         ]
     )  # fmt: skip
 
