@@ -15,11 +15,6 @@ GROUND = {"config", "types", "errors"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed"}  # what any job that trains stands on
 JOBS = {"supervised", "evals", "merge", "serving"}  # beside training, and like it for cli and api only
-    "supervised",
-    "evals",
-    "merge",
-    "serving",
-}  # beside training, and like it for the command line and the Python API only
 BELOW = {"model", "kernels", "assets"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {

