@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors", "system"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed"}  # what any job that trains stands on
-JOBS = {"supervised", "evals", "merge", "serving"}  # beside training, and like it for the command line only
+JOBS = {"supervised", "evals", "merge", "serving"}  # beside training, and like it for cli and api only
 BELOW = {"model", "kernels", "assets"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "training": STEP | RUN | BELOW,
     **{job: STEP | RUN | BELOW | {"training"} for job in JOBS},
     "usage": set(),
+    "api": STEP | RUN | BELOW | JOBS | {"training"},
     "cli": STEP | RUN | BELOW | JOBS | {"training", "usage"},
     "__main__": {"cli"},
 }

@@ -1,23 +1,72 @@
 """whet sharpens language and vision-language models with reinforcement learning.
 
-`whet.advantage` and `whet.policy_loss` register functions of your own by name; see examples/extending.
+Jobs are functions: `train`, `sft`, `evaluate`, `generate`; `load` opens a run, `Session` is for a loop of your own, and
+`advantage` and `policy_loss` register functions of your own by name. docs/python.md is the guide.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whet.algos import LossInputs, Signals, advantage, policy_loss
+    from whet.api.evaluate import Evaluation, evaluate
+    from whet.api.generate import generate
+    from whet.api.plot import Plot
+    from whet.api.run import Run, load
+    from whet.api.session import Session
+    from whet.api.supervised import sft
+    from whet.api.table import Table
+    from whet.api.train import train
+    from whet.errors import UserError
+    from whet.types import Sample
 
-__all__ = ["LossInputs", "Signals", "__version__", "advantage", "policy_loss"]
+__all__ = [
+    "Evaluation",
+    "LossInputs",
+    "Plot",
+    "Run",
+    "Sample",
+    "Session",
+    "Signals",
+    "Table",
+    "UserError",
+    "__version__",
+    "advantage",
+    "evaluate",
+    "generate",
+    "load",
+    "policy_loss",
+    "sft",
+    "train",
+]
 __version__ = "0.1.0"
+
+# Imported when asked for: `import whet` alone must not wait for torch.
+_MODULES = {
+    "whet.algos": ("LossInputs", "Signals", "advantage", "policy_loss"),
+    "whet.api.evaluate": ("Evaluation", "evaluate"),
+    "whet.api.generate": ("generate",),
+    "whet.api.plot": ("Plot",),
+    "whet.api.run": ("Run", "load"),
+    "whet.api.session": ("Session",),
+    "whet.api.supervised": ("sft",),
+    "whet.api.table": ("Table",),
+    "whet.api.train": ("train",),
+    "whet.errors": ("UserError",),
+    "whet.types": ("Sample",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """What extensions need, imported when it is asked for: `import whet` alone must not wait for torch."""
-    if name not in __all__:
+    """Import the public name that is asked for."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'whet' has no attribute {name!r}")
-    from whet import algos
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
 
-    return getattr(algos, name)
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from whet import __version__
+from whet.assets.examples import examples_folder
 from whet.distributed import WorkerLostError, WorkerRaisedError
 from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say, take_devices
 from whet.distributed.torchrun import serve_first
@@ -84,12 +85,6 @@ def _dispatch(arguments: list[str]) -> int:
     if name != "sft":
         refuse_command(name)
     return commands[name](rest)
-
-
-def examples_folder() -> Path:
-    """The examples: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent / "examples"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "examples"
 
 
 def _train(arguments: list[str]) -> int:

@@ -22,7 +22,7 @@ CALL = bytes(range(16))
 
 
 def sample(text: str) -> Sample:
-    return Sample(Prompt("rows.jsonl:0", [], ""), [], [], [], "stop", text=text)
+    return Sample.written(Prompt("rows.jsonl:0", [], ""), [], [], "stop", text=text)
 
 
 def descendants(root: int) -> set[int]:

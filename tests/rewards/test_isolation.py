@@ -49,7 +49,7 @@ def score(tmp_path):
 
         def run(*texts: str) -> list[Sample]:
             prompt = Prompt("rows\ud800.jsonl:0", [], "", "4", {"note": "a\ud800b"})
-            samples = [Sample(prompt, [], [], [], "stop", text=text) for text in texts]
+            samples = [Sample.written(prompt, [], [], "stop", text=text) for text in texts]
             built.score(samples)
             return samples
 
@@ -141,7 +141,7 @@ def test_rows_that_cannot_be_sent_fail_alone(score):
     for _ in range(100_000):
         deep = [deep]
     prompts = [Prompt("row:0", [], "", None, {"deep": deep}), Prompt("row:1", [], "", None, {})]
-    samples = [Sample(prompt, [], [], [], "stop", text="3") for prompt in prompts]
+    samples = [Sample.written(prompt, [], [], "stop", text="3") for prompt in prompts]
     score.scorer.score(samples)
     assert [sample.failure for sample in samples] == ["raised", None]
     assert "row cannot be given" in score.warnings[0]
@@ -171,7 +171,7 @@ def test_too_few_file_descriptors_for_all_workers(tmp_path):
         "import time\ndef main(reward_input):\n    time.sleep(0.01)\n    return float(reward_input['response'])"
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    samples = [Sample(Prompt("row:0", [], ""), [], [], [], "stop", text=str(i)) for i in range(20)]
+    samples = [Sample.written(Prompt("row:0", [], ""), [], [], "stop", text=str(i)) for i in range(20)]
     with RewardScorer(str(file), RewardConfig(num_cpus=20)) as many:
         many.check([])
         taken = [os.dup(0) for _ in range(200)]  # all the numbers below the last of them

@@ -12,6 +12,7 @@ from whet.algos.registry import (
     needs_of,
     policy_loss,
     preparation_of,
+    registered_outside,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "needs_of",
     "policy_loss",
     "preparation_of",
+    "registered_outside",
 ]

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -118,6 +118,8 @@ def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Funct
 
     def keep(function: _Function) -> _Function:
         _register(_POLICY_LOSSES, names, function, "worker.actor.loss_type", guarded_policy_loss)
+        for name in names:
+            _PREPARATIONS.pop(name, None)  # of a cell that was run before
         if prepare is not None:
             _register(_PREPARATIONS, names, prepare, "worker.actor.loss_type", guarded_prepare)
         return function
@@ -158,10 +160,27 @@ def _register(
     """Note a function under its names; those of others are not taken over, and those from outside are guarded."""
     file = _file_of(function)
     for name in names:
-        if name in table and _file_of(table[name]) != file:
+        if name in table and _file_of(table[name]) != file and not _is_cell(_file_of(table[name])):
             raise UserError(f"the name {name} is taken by {_file_of(table[name])}; choose another")
     for name in names:
         table[name] = function if file.startswith(_PACKAGE) else guard(function, f"{key}={name} ({file})")
+
+
+def registered_outside(name: str) -> dict[str, Any]:
+    """Describe what this process has registered under a name from outside the package, by kind of function."""
+    found: dict[str, Any] = {}
+    tables: dict[str, dict[str, Any]] = {
+        "advantage": _ADVANTAGES, "policy_loss": _POLICY_LOSSES, "prepare": _PREPARATIONS
+    }  # fmt: skip
+    for kind, table in tables.items():
+        if name in table and not _file_of(table[name]).startswith(_PACKAGE):
+            found[kind] = table[name].__wrapped__  # without the guard
+    return found | ({"needs": _NEEDS[name]} if "advantage" in found else {})
+
+
+def _is_cell(file: str) -> bool:
+    """True for code of a notebook cell or a prompt, which has a file name but no file: running it again replaces it."""
+    return not file.startswith(_PACKAGE) and not os.path.exists(file)
 
 
 def _file_of(function: Callable) -> str:

@@ -231,6 +231,16 @@ class CheckpointStore:
         )
 
 
+def read_checkpoints(folder: str | Path) -> list[Checkpoint]:
+    """Return the checkpoints in a run folder, the last written first, without changing anything in it."""
+    return _readable(Path(folder))
+
+
+def best_of(checkpoints: list[Checkpoint]) -> Checkpoint | None:
+    """Return the checkpoint with the highest score, or None where none has one."""
+    return _best(checkpoints)
+
+
 def _side_name(target: Path, kind: str) -> Path:
     return target.with_name(f".{target.name}.{kind}-{os.urandom(4).hex()}")
 

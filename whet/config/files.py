@@ -13,6 +13,7 @@ from whet.config.values import show
 from whet.errors import UserError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+PICKLE = ".pickle"  # functions that the Python API has written into a run folder
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt", ".gz", ".zst")
 
 
@@ -87,7 +88,7 @@ def _templates(config: Config) -> Iterator[str]:
 
 def _extensions(config: Config) -> Iterator[str]:
     for file in config.algorithm.extensions:
-        if not file.endswith(".py"):
+        if not file.endswith((".py", PICKLE)):
             yield f"algorithm.extensions={show(file)}: expected a Python file, such as mine.py"
         elif not os.path.isfile(resolve_path(config, file)):
             yield _missing(config, "algorithm.extensions", file, "file")
@@ -99,7 +100,7 @@ def _reward(config: Config) -> Iterator[str]:
         return
     path, colon, function = spec.rpartition(":")
     path, function = (path, function) if colon else (spec, "main")
-    if not path.endswith(".py") or not function.isidentifier():
+    if not path.endswith((".py", PICKLE)) or not function.isidentifier():
         yield f"worker.reward.reward_function={spec}: expected path.py:function, such as reward.py:compute_score"
     elif not os.path.isfile(resolve_path(config, path)):
         yield _missing(config, "worker.reward.reward_function", path, "file")

@@ -48,6 +48,8 @@ def record(given: Given, layer: Layer) -> None:
     key = all_keys().get(target)
     if key is None and mapping_above(target) is None:
         raise wrong_name(given)
+    if key is not None and key.kind != "dict" and isinstance(given.value, dict):
+        raise given.error(f"expected {key.expected}")
     if key is not None and key.kind == "dict":
         if not isinstance(given.value, dict):
             raise given.error(f"expected {key.expected}")

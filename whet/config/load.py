@@ -34,14 +34,21 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
         raise UserError(f"config={show(files[0])}: {problem}")
     source = Path(os.path.expanduser(files[0])) if files else default_file
     read = read_files(source) if source is not None else []
-    layers = [layer for _, layer in read]
-    layers.append(read_arguments([argument for argument in argv if not argument.startswith("config=")]))
+    return combine(read, [read_arguments([argument for argument in argv if not argument.startswith("config=")])])
+
+
+def combine(read: list[tuple[Path, Layer]], given: list[Layer], extended: bool = False) -> Config:
+    """Merge files, then layers given otherwise, into a typed config; later ones win.
+
+    `extended` says that open choices may name functions that are registered in this process.
+    """
+    layers = [layer for _, layer in read] + given
     for layer in layers:
         fill_presets(layer)
     merged = _merged(layers)
-    config = _typed(merged, layers)
+    config = _typed(merged, layers, extended)
     config.written = _from_environment(merged, layers)
-    config.source = source.absolute() if source is not None else None
+    config.source = read[-1][0].absolute() if read else None
     config.folders = tuple(path.absolute().parent for path, _ in reversed(read))
     return config
 
@@ -75,9 +82,9 @@ def _nested(layer: Layer) -> dict[str, Any]:
     return tree
 
 
-def _typed(merged: DictConfig, layers: list[Layer]) -> Config:
+def _typed(merged: DictConfig, layers: list[Layer], extended: bool) -> Config:
     config = Config()
-    extended = _given_for("algorithm.extensions", layers) is not None
+    extended = extended or _given_for("algorithm.extensions", layers) is not None
     tree: Any = OmegaConf.to_container(merged, resolve=False)
     references = References(tree)
     for name, key in all_keys().items():

@@ -101,7 +101,7 @@ class Config:
 
         Secrets are left out of it (config/secrets.py).
         """
-        return OmegaConf.to_yaml(OmegaConf.create(_escaped(self.stored(), self.written)))
+        return OmegaConf.to_yaml(OmegaConf.create(escaped(self.stored(), self.written)))
 
 
 def all_keys() -> dict[str, Key]:
@@ -127,16 +127,16 @@ def _without_tuples(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value  # not a kind of text of our own, which YAML does not know
 
 
-def _escaped(value: Any, written: Mapping[str, Any] | None = None, above: str = "") -> Any:
+def escaped(value: Any, written: Mapping[str, Any] | None = None, above: str = "") -> Any:
     """The value with every `${` but those of `written` keys so that OmegaConf does not read it as an interpolation."""
     if isinstance(value, dict):
         names = {name: f"{above}{name}" for name in value}
         return {
-            name: item if names[name] in (written or {}) else _escaped(item, written, f"{names[name]}.")
+            name: item if names[name] in (written or {}) else escaped(item, written, f"{names[name]}.")
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_escaped(item) for item in value]
+        return [escaped(item) for item in value]
     if isinstance(value, str):
         return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)
     return value

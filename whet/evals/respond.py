@@ -26,6 +26,7 @@ from whet.evals.progress import progress
 from whet.evals.questions import Question, Questions, arrange
 from whet.evals.registry import DataSet
 from whet.evals.sampling import Policy, sample_all
+from whet.rollout.blocking import run_blocking
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.uniforms import stream_keys
 from whet.tracking.console import Console
@@ -120,7 +121,7 @@ class ApiAnswers:
         """Write the first question, and return what answers all of them."""
         writer, params = ChatWriter(questions.data), params_of(self._config, questions.dataset)
         writer.messages(next(iter(questions.by_uid.values())))
-        return lambda: asyncio.run(self._answer(questions, writer, params))
+        return lambda: run_blocking(self._answer(questions, writer, params))
 
     async def _answer(self, questions: Questions, writer: ChatWriter, params: SamplingParams) -> Answers:
         model = ApiModel(self._config.eval.api, self._cache)

@@ -22,6 +22,7 @@ from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids
 from whet.model.names import folder_weights
 from whet.model.processor import Processor
+from whet.rollout.blocking import run_blocking
 from whet.rollout.engine import Engine, SamplingParams
 from whet.tracking.console import Console
 from whet.training import parts, policy
@@ -115,7 +116,7 @@ def sample_all(
                 done(prompt, samples[at * params.n : (at + 1) * params.n])
         return
     # Twice what is decoded at a time, so that the engine never waits for the next prompt.
-    asyncio.run(_sample_all(engine, dataset, rows, params, math.ceil(2 * slots / params.n), done))
+    run_blocking(_sample_all(engine, dataset, rows, params, math.ceil(2 * slots / params.n), done))
 
 
 async def _sample_all(

@@ -1,5 +1,7 @@
 """From `path.py:function` to a function: find the file, run it as its own module, pick the function out of it.
 
+`path.pickle:function` is a function of a notebook or a closure, which the Python API has pickled by value.
+
 Reading happens in the trainer (once, so that editing the file does not change a run that is under way); running happens
 only in worker processes.
 """
@@ -7,6 +9,7 @@ only in worker processes.
 from __future__ import annotations
 
 import difflib
+import pickle
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from whet.errors import UserError
 
 KEY = "worker.reward.reward_function"
 DEFAULT_FUNCTION = "main"
+PICKLE = ".pickle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class RewardSource:
     path: str
     function: str
     text: str
+    pickled: bytes = b""  # the function itself, where the file holds it by value
 
 
 def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSource:
@@ -45,6 +50,8 @@ def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSourc
             f"{KEY}={spec}: there is no file {path}; give the path of a Python file, as in path.py:function"
         )
     try:
+        if path.suffix == PICKLE:
+            return RewardSource(str(path.resolve()), function, "", path.read_bytes())
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{KEY}={spec}: {path} cannot be read: {error}") from error
@@ -59,6 +66,9 @@ def load_module(source: RewardSource) -> ModuleType:
     module.__file__ = source.path
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:
+        if source.pickled:
+            setattr(module, source.function, pickle.loads(source.pickled))
+            return module
         exec(compile(source.text, source.path, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # a reward file may call sys.exit while it is imported
         raise UserError(f"{KEY}: {_where(error, source.path)}: {_last_line(error)}") from error

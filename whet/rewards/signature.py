@@ -1,7 +1,8 @@
 """How a reward function wants to be called, read from its parameters.
 
-Six forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (response and answer) and verl's
-(data_source, solution_str, ground_truth, extra_info), each for one sample or, with plural names, for a whole batch.
+Eight forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (predict, ground_truth), verl's
+(data_source, solution_str, ground_truth, extra_info) and the plain one (response, answer), each for one sample or, with
+plural names, for a whole batch.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FORMS = (
     CallForm(True, ("solution_strs", "ground_truths"), ("data_sources", "extra_infos"), verl=True),
     CallForm(False, ("predict", "ground_truth")),
     CallForm(True, ("predicts", "ground_truths")),
+    CallForm(False, ("response", "answer"), ("prompt",)),
+    CallForm(True, ("responses", "answers"), ("prompts",)),
 )
 
 
@@ -62,6 +65,9 @@ ARGUMENTS: dict[str, Callable[[RewardInput], Any]] = {
     "ground_truth": lambda row: row["ground_truth"],
     "data_source": lambda row: row.get("data_source"),
     "extra_info": _extra_info,
+    "response": lambda row: row["response"],
+    "answer": lambda row: row["ground_truth"],
+    "prompt": lambda row: row["prompt"],
 }
 
 

@@ -14,8 +14,10 @@ from whet.supervised.trainer import SftTrainer
 from whet.tracking.console import Console
 
 
-def sft(config: Config, launch: Launch | None = None) -> None:
+def sft(config: Config, launch: Launch | None = None) -> bool:
     """Learn from demonstrations as the config says, from the beginning or from where the run stands.
+
+    Return False if a signal stopped it.
 
     `launch` is torchrun's, for the first of its processes; the others run `serve_first`.
     """
@@ -26,4 +28,6 @@ def sft(config: Config, launch: Launch | None = None) -> None:
         torchrun = None
         if launch is not None and launch.world > 1:  # first, so that the others hear whatever goes wrong
             torchrun = stack.enter_context(TorchrunCluster(launch, config.trainer.device))
-        SftTrainer(open_rooms(config, console, stack, torchrun)).fit()
+        rooms = open_rooms(config, console, stack, torchrun)
+        SftTrainer(rooms).fit()
+    return not rooms.interrupt.asked

@@ -63,7 +63,7 @@ class Rooms:
     tokenizer: PreTrainedTokenizerBase
     loader: PromptLoader | None  # None with trainer.val_only
     val_loader: PromptLoader | None
-    scorer: RewardScorer
+    scorer: RewardScorer | None  # None where the caller gives scores
     engine: Engine
     learner: Learner
     critic: Critic | None  # only for estimators that need values
@@ -119,6 +119,7 @@ class Rooms:
 
     def score(self, samples: list[Sample], advance: Callable[[int], None] | None = None) -> dict[str, float]:
         """Score samples to train on; returns how many rewards failed."""
+        assert self.scorer is not None, "asked for only where there is one"
         counts = self.scorer.score(samples, advance)
         penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)
         return counts
@@ -183,10 +184,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         critic_path,
         folder.path,
     )
-    if is_distributed(config):
-        models = open_remote_models(plan, folder.path / "ranks", console.note, stack)
-    else:
-        models = _open_models(plan, placement, tokenizer, folder, console, stack)
+    models = open_models(plan, placement, tokenizer, folder, console, stack)
     return Rooms(
         config=config,
         console=console,
@@ -211,7 +209,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     )
 
 
-def _open_models(
+def open_models(
     plan: RankPlan,
     placement: Placement,
     tokenizer: PreTrainedTokenizerBase,
@@ -219,7 +217,9 @@ def _open_models(
     console: Console,
     stack: ExitStack,
 ) -> Models:
-    """On the one device that this process has."""
+    """Load what holds weights: on the ranks of several devices, or on the one that this process has."""
+    if is_distributed(plan.config):
+        return open_remote_models(plan, folder.path / "ranks", console.note, stack)
     config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
     model = policy.load_policy(config, path, checkpoint, placement, console.note)
     if config.worker.rollout.exact:

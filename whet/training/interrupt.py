@@ -1,8 +1,12 @@
-"""Ctrl-C once: finish the step, save, exit 0. Twice: stop at once."""
+"""Ctrl-C once: finish the step, save, exit 0. Twice: stop at once.
+
+Python delivers signals to the main thread only; a run in another thread keeps the handlers as they are.
+"""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -16,6 +20,8 @@ class Interrupt:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
+        if threading.current_thread() is not threading.main_thread():
+            return self
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._handle)
         return self

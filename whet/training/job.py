@@ -12,10 +12,12 @@ from whet.training.components import open_rooms
 from whet.training.trainer import Trainer
 
 
-def train(config: Config) -> None:
-    """Train as the config says, from the beginning or from where the run stands."""
+def train(config: Config) -> bool:
+    """Train as the config says, from the beginning or from where the run stands; False if a signal stopped it."""
     transformers_logging.disable_progress_bar()  # its bars would tear ours
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     with ExitStack() as stack:
-        Trainer(open_rooms(config, console, stack)).fit()
+        rooms = open_rooms(config, console, stack)
+        Trainer(rooms).fit()
+    return not rooms.interrupt.asked

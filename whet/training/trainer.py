@@ -131,6 +131,7 @@ class Trainer:
         rooms, state = self.rooms, self.state
         if rooms.val_loader is None:
             return {}
+        assert rooms.scorer is not None, "every run that validates has a reward function"
         params = validation_params(val_rollout(self.config), self.config.data.max_response_length)
         clock = StepClock(rooms.console)
         samples: list[Sample] = []

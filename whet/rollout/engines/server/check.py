@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from whet.errors import UserError
+from whet.rollout.blocking import run_blocking
 from whet.rollout.engines.server.client import KEY, Client
 from whet.rollout.engines.server.completions import served_model
 from whet.rollout.engines.server.sglang import served_version
@@ -14,7 +13,7 @@ _SECONDS = 30.0  # for a server that only has to say that it is there
 
 def check_server(address: str, token: str | None, name: str) -> None:
     """UserError unless a healthy server of this kind answers at the address."""
-    asyncio.run(_check(Client(address, token, _SECONDS), name))
+    run_blocking(_check(Client(address, token, _SECONDS), name))
 
 
 async def _check(client: Client, name: str) -> None:

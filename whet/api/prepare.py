@@ -1,0 +1,201 @@
+"""What jobs have in common: arguments become a config, and Python objects become files beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whet.api.data import data_files
+from whet.api.inputs import Inputs
+from whet.api.run import Run
+from whet.api.settings import ConfigLike, new_folder, read_settings
+from whet.assets.examples import examples_folder
+from whet.config import Config, nearest
+from whet.config.files import is_template_text
+from whet.config.keys import get
+from whet.errors import UserError
+
+MODEL = "worker.actor.model.model_path"
+REWARD = "worker.reward.reward_function"
+_ROWS = "rows given in Python"  # stands in the config until their file has a name
+
+
+@dataclass(slots=True)
+class Call:
+    """A job that is ready to be checked and started."""
+
+    config: Config
+    inputs: Inputs
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments that every job takes."""
+
+    model: Any = None
+    data: Mapping[str, Any] | None = None  # config key -> the caller's data
+    reward: Any = None
+    config: ConfigLike = None
+    overrides: Mapping[str, Any] | None = None
+    keys: Mapping[str, Any] | None = None
+
+
+def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
+    """Read the arguments of a job, which writes to `folder` or to one that the config names or that is new.
+
+    Nothing is written yet: `Inputs.written` does that once the config is checked.
+    """
+    data = {key: value for key, value in (given.data or {}).items() if value is not None}
+    names = {key: _parameter(key) for key in data}
+    arguments: dict[str, Any] = {key: (names[key], _ROWS) for key in data}
+    if given.model is not None:
+        arguments[MODEL] = ("model", model_name(given.model))
+    if given.reward is not None:
+        arguments[REWARD] = ("reward", reward_name(given.reward))
+    config = read_settings(job, given.config, given.overrides, given.keys or {}, arguments)
+    if "\0" in (config.trainer.save_checkpoint_path or ""):
+        raise UserError("output: a path cannot contain a null character")
+    folder = folder or new_folder(config, job)
+    config.trainer.save_checkpoint_path = str(folder)
+    inputs = Inputs(folder)
+    for key, value in data.items():
+        section, _, leaf = key.partition(".")
+        setattr(getattr(config, section), leaf, data_files(value, names[key], inputs))
+    _keep_template(config, inputs)
+    if callable(given.reward):
+        config.worker.reward.reward_function = reward_spec(given.reward, inputs)
+    _keep_registered(config, inputs)
+    return Call(config, inputs, folder)
+
+
+def of_run(given: Arguments, run: Run, changes: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a job that samples from a run: its config, with its best checkpoint, on one device."""
+    checkpoint = run.best_checkpoint
+    if checkpoint is None:
+        raise UserError(f"{run.folder} has no checkpoint yet, so there is no trained model")
+    if given.config is not None:
+        raise UserError("config cannot be given with a Run, whose config is used; change keys of it by keywords")
+    own = run.config
+    for key, value in {
+        "trainer.load_checkpoint_path": str(checkpoint),
+        "trainer.save_checkpoint_path": None,
+        "trainer.project_name": "whet",
+        "trainer.experiment_name": "demo",
+        "trainer.n_gpus_per_node": 1,
+        "trainer.nnodes": 1,
+        **changes,
+    }.items():
+        above, _, leaf = key.rpartition(".")
+        setattr(get(own, above), leaf, value)
+    return replace(given, model=None, config=own)
+
+
+def require(job: str, config: ConfigLike, **parameters: Any) -> None:
+    """Raise a `UserError` for arguments that are missing where no config could hold them."""
+    missing = [name for name, value in parameters.items() if value is None]
+    if missing and config is None:
+        usage = ", ".join(f"{name}=..." for name in parameters)
+        raise UserError(f"{' and '.join(missing)} must be given: whet.{job}({usage})")
+
+
+def model_name(model: Any) -> str:
+    """Return the folder or hub id that `model` means; a run stands for the model of its best checkpoint."""
+    if isinstance(model, Run):
+        return str(model.model)
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
+    if not isinstance(model, str):
+        advice = "; save it with save_pretrained and name the folder" if hasattr(type(model), "save_pretrained") else ""
+        raise UserError(f"model: expected a model folder, a hub id or a Run, got {type(model).__name__}{advice}")
+    if not model.strip():
+        raise UserError("model is empty; name a model folder or a hub id")
+    return model
+
+
+def reward_name(reward: Any) -> str:
+    """Return what the config says for a reward: `path.py:function`, a shipped one by its name, or a function's name."""
+    if callable(reward):
+        from whet.api.callables import name_of
+
+        return f"function.py:{name_of(reward)}"  # replaced by its file once there is one
+    if not isinstance(reward, str | os.PathLike):
+        raise UserError(f"reward: expected a function, path.py:function or a name, got {type(reward).__name__}")
+    name = str(os.fspath(reward))
+    if not name.strip():
+        raise UserError("reward is empty; give a function, path.py:function, or a name")
+    if ".py" in name or ":" in name or os.sep in name:
+        return name
+    known = shipped_rewards()
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(sorted(known))}"
+        raise UserError(f"reward={name!r}: no reward of that name comes with whet; {hint} (or give path.py:function)")
+    return known[name]
+
+
+def shipped_rewards() -> dict[str, str]:
+    """Return the reward functions that come with whet, by name."""
+    files = sorted((examples_folder() / "reward_function").glob("*.py"))
+    return {
+        file.stem: f"{file}:compute_score" for file in files if "def compute_score(" in file.read_text(encoding="utf-8")
+    }
+
+
+def reward_spec(function: Callable[..., Any], inputs: Inputs) -> str:
+    """Return `path:function` for a function, of its own file or of the file that it is pickled to."""
+    from whet.api.callables import in_file, name_of, pickled
+
+    spec = in_file(function)
+    if spec is not None:
+        return spec
+    name = name_of(function)
+    return f"{inputs.add('reward', '.pickle', pickled(function, f'reward: the function {name}'))}:{name}"
+
+
+@contextmanager
+def surroundings() -> Iterator[None]:
+    """Put back what a job changes of the process: the verbosity of transformers and the number of threads."""
+    import torch
+    from transformers.utils import logging
+
+    verbosity, bars, threads = logging.get_verbosity(), logging.is_progress_bar_enabled(), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+        torch.set_num_threads(threads)
+
+
+def _keep_template(config: Config, inputs: Inputs) -> None:
+    """Write a prompt template that was given as text to a file."""
+    text = config.data.format_prompt
+    if text is not None and is_template_text(text):
+        config.data.format_prompt = str(inputs.add("prompt", ".jinja", text.encode()))
+
+
+def _keep_registered(config: Config, inputs: Inputs) -> None:
+    """Write the advantage and the loss that this process has registered, for ranks and for later processes."""
+    if "whet.algos.registry" not in sys.modules:
+        return
+    from whet.training.extensions import note_written, registered_here
+
+    found = registered_here(config)
+    if found:
+        from whet.api.callables import pickled
+
+        label = " and ".join(f"the registered function {name}" for name in found)
+        path = inputs.add("registered", ".pickle", pickled(found, label))
+        note_written(path, found)
+        config.algorithm.extensions = [*config.algorithm.extensions, str(path)]
+
+
+def _parameter(key: str) -> str:
+    return {"data.train_files": "data", "data.val_files": "val_data"}[key]

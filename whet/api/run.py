@@ -1,0 +1,178 @@
+"""A run as an object: its metrics, samples, plots and checkpoints, read from the run folder at every access."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.api.plot import Plot, line_charts
+from whet.api.table import Table
+from whet.config import Config, load_config, nearest
+from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.api.evaluate import Evaluation
+    from whet.checkpoint.manifest import Checkpoint
+
+# What plot() shows, in this order, as far as the run has it.
+SHOWN = (
+    "val/reward",
+    "val/accuracy",
+    "val/loss",
+    "reward/overall",
+    "reward/accuracy",
+    "actor/loss",
+    "response_length/mean",
+    "actor/entropy",
+    "actor/grad_norm",
+)
+_SAMPLES = re.compile(r"(train|val)_(\d+)\.parquet")
+
+
+class Run:
+    """A run of `whet.train` or `whet.sft`, finished, stopped or still going on."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(os.path.expanduser(folder)).absolute()
+
+    def __repr__(self) -> str:
+        last = self._last()
+        state = f"checkpoint of step {last.step}" if last else "no checkpoint yet"
+        return f"Run({str(self.folder)!r}, {state})"
+
+    @property
+    def config(self) -> Config:
+        """The config that the run was last started with."""
+        return load_config([f"config={self.folder / 'config.yaml'}"])
+
+    @property
+    def metrics(self) -> Table:
+        """The metrics of every step: a row for each, with `step` and a column for each metric."""
+        from whet.tracking.metrics import read_metrics
+
+        file = self.folder / "metrics.jsonl"
+        return Table(read_metrics(file) if file.exists() else [], ("step", *SHOWN))
+
+    def samples(self, step: int | None = None, split: str = "train") -> Table:
+        """Return every sample of a step (the last one where none is named), with its prompt, response and scores.
+
+        `split` is "train", or "val" for those of a validation.
+        """
+        import pyarrow.parquet as pq
+
+        if split not in ("train", "val"):
+            raise UserError(f'samples(split={split!r}): samples are of "train" or "val"')
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+            raise UserError(f"samples(step={step!r}): a step is a number, such as samples(10)")
+        files = self._sample_files(split)
+        if not files:
+            raise UserError(f"{self.folder}/samples holds no {split} samples (trainer.log_samples, or no step yet)")
+        chosen = max(files) if step is None else step
+        if chosen not in files:
+            steps = ", ".join(map(str, sorted(files)[-10:]))
+            raise UserError(f"{self.folder} has no {split} samples of step {step}; there are steps {steps}")
+        return Table(pq.read_table(files[chosen]).to_pylist())
+
+    def plot(self, *metrics: str) -> Plot:
+        """Return line charts of metrics over steps; without names, those that say most about a run."""
+        table = self.metrics
+        if not len(table):
+            raise UserError(f"{self.folder} has no metrics to plot yet")
+        known = [name for name in table.columns if name != "step"]
+        for name in metrics:
+            if name not in known:
+                near = nearest(str(name), known)
+                raise UserError(
+                    f"plot({name!r}): the run has no such metric" + (f"; did you mean {near}?" if near else "")
+                )
+        curves = {}
+        for name in metrics or [each for each in SHOWN if each in known] or known[:4]:
+            pairs = zip(table["step"], table[name])
+            points = [(x, y) for x, y in pairs if isinstance(y, int | float)]
+            if points:
+                curves[name] = points
+        if not curves:
+            raise UserError(f"plot: {', '.join(metrics)} has no numbers to plot")
+        return line_charts(curves)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints that stand, in the order of their steps."""
+        from whet.checkpoint.store import read_checkpoints
+
+        found = read_checkpoints(self.folder)
+        return [each.path for each in sorted(found, key=lambda each: each.step)]
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint written last; None before the first."""
+        last = self._last()
+        return last.path if last else None
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The checkpoint with the best validation; the last one where none was validated, None before the first."""
+        from whet.checkpoint.store import best_of, read_checkpoints
+
+        best = best_of(read_checkpoints(self.folder)) or self._last()
+        return best.path if best else None
+
+    @property
+    def model(self) -> Path:
+        """The Hugging Face folder of the best checkpoint, for whet, transformers or a server."""
+        checkpoint = self.best_checkpoint
+        if checkpoint is None:
+            raise UserError(f"{self.folder} has no checkpoint yet, so there is no trained model")
+        folder = checkpoint / "actor" / "huggingface"
+        if not folder.is_dir():
+            raise UserError(
+                f"{checkpoint} holds adapters only; write a whole model first: whet merge {checkpoint} FOLDER "
+                "(generate and evaluate of a run need none)"
+            )
+        return folder
+
+    def generate(self, prompts: Any, **keys: Any) -> Table:
+        """Sample from the best checkpoint under the run's own templates and lengths; keywords as of `whet.generate`."""
+        from whet.api.generate import generate
+
+        return generate(self, prompts, **keys)
+
+    def evaluate(self, data: Any = None, reward: Any = None, **keys: Any) -> Evaluation:
+        """Score the best checkpoint, on the run's validation data by its reward where nothing else is given."""
+        from whet.api.evaluate import evaluate
+
+        return evaluate(self, data, reward, **keys)
+
+    def _last(self) -> Checkpoint | None:
+        from whet.checkpoint.store import read_checkpoints
+
+        found = read_checkpoints(self.folder)
+        return found[0] if found else None
+
+    def _sample_files(self, split: str) -> Mapping[int, Path]:
+        folder = self.folder / "samples"
+        matches = (
+            [(_SAMPLES.fullmatch(path.name), path) for path in folder.glob("*.parquet")] if folder.is_dir() else []
+        )
+        return {int(match[2]): path for match, path in matches if match and match[1] == split}
+
+
+def load(folder: str | Path | Run) -> Run:
+    """Open the run in a folder, whether it is finished, stopped or still going on."""
+    if isinstance(folder, Run):
+        return folder
+    if not isinstance(folder, str | os.PathLike):
+        raise UserError(f"load: expected the folder of a run, got {type(folder).__name__}")
+    if "\0" in str(folder):
+        raise UserError("load: a path cannot contain a null character")
+    run = Run(Path(folder))
+    if not run.folder.is_dir():
+        raise UserError(f"load: there is no folder {run.folder}")
+    if not (run.folder / "config.yaml").is_file():
+        inside = run.folder.parent if (run.folder.parent / "config.yaml").is_file() else None
+        hint = f"; did you mean {inside}?" if inside else ""
+        raise UserError(f"load: {run.folder} holds no run (it has no config.yaml){hint}")
+    return run

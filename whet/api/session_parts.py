@@ -1,0 +1,186 @@
+"""What a session is made of: the parts of a training run, without data of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging as transformers_logging
+
+from whet.checkpoint.store import CheckpointStore
+from whet.config import Config, run_folder
+from whet.config.algorithm import GROUP_ESTIMATORS
+from whet.config.schema import all_keys
+from whet.config.values import Given, read_value
+from whet.errors import UserError
+from whet.model import lora
+from whet.model.load import count_parameters
+from whet.rollout.engine import SamplingParams
+from whet.tracking.console import Console
+from whet.tracking.run_folder import RunFolder
+from whet.training import critics, parts, policy
+from whet.training.components import Rooms, open_models, open_tracker
+from whet.training.control import Control
+from whet.training.device import choose_placement, choose_threads, keep_freed_memory
+from whet.training.experience import needs_reference
+from whet.training.extensions import load_extensions
+from whet.training.interrupt import Interrupt
+from whet.training.model_folder import find_model
+from whet.training.perception import check_sees_images
+from whet.training.rank import RankPlan
+from whet.training.remote import check_distributed, is_distributed
+from whet.training.resume import check_disk, starting_point
+from whet.training.servers import check_engine_server
+from whet.training.stages import Stages
+from whet.training.validation import sampling_params
+from whet.training.vllm import check_vllm
+from whet.types import Sample
+
+JOB = "train"  # checkpoints of a session are those of a training run
+
+
+def open_session(config: Config, stack: ExitStack) -> Rooms:
+    """Build everything from a checked config; what must be closed afterwards goes onto the stack."""
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    console = Console(config.trainer.quiet)
+    load_extensions(config)
+    placement = choose_placement(config)
+    check_engine_server(config)
+    keep_freed_memory(placement)
+    model = find_model(config, console.note)
+    check_vllm(config, model.config)
+    adapters = policy.check_model(config, model.config)
+    parts.check_lengths(config, model.config, model.tokenizer)
+    critics.check_critic_of(config)
+    critic_path = critics.critic_path(config, model.tokenizer, console)
+    if is_distributed(config):
+        check_distributed(config)
+    check_sees_images(config.algorithm, model.processor)
+    steps = config.trainer.max_steps or 1
+
+    folder = stack.enter_context(RunFolder(run_folder(config)))
+    scorer = None
+    if config.worker.reward.reward_function is not None:
+        scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
+        scorer.check([])
+    checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
+    checkpoint = starting_point(config, checkpoints, folder, console, JOB)
+    check_disk(config, folder, [model.path, *([critic_path] if critic_path else [])], 1, console, adapters)
+    console.log_to(folder.log)
+    loggers = [each for each in config.trainer.logger if each != "console"]  # the caller's loop prints its own lines
+    tracker = open_tracker(replace(config, trainer=replace(config.trainer, logger=loggers)), folder, console)
+    stack.callback(tracker.close)
+    folder.write_config(config.to_yaml())
+
+    choose_threads(placement, count_parameters(model.path))
+    plan = RankPlan(
+        config,
+        model.path,
+        model.tokenizer_path,
+        model.ends,
+        checkpoint,
+        steps,
+        needs_reference(config.algorithm),
+        critic_path,
+        folder.path,
+    )
+    models = open_models(plan, placement, model.tokenizer, folder, console, stack)
+    return Rooms(
+        config=config,
+        console=console,
+        interrupt=Interrupt(console.note),  # not entered: the caller's Ctrl-C is the caller's
+        folder=folder,
+        checkpoints=checkpoints,
+        checkpoint=checkpoint,
+        tracker=tracker,
+        tokenizer=model.tokenizer,
+        loader=None,
+        val_loader=None,
+        scorer=scorer,
+        engine=models.engine,
+        learner=models.learner,
+        critic=models.critic,
+        reference=models.reference,
+        control=Control(config),
+        stages=Stages(config, console.note, console.warn),
+        total_steps=steps,
+        group=models.group,
+        processor=model.processor,
+    )
+
+
+def sampling(config: Config, n: Any, temperature: Any) -> SamplingParams:
+    """Return how a call samples: as the config says, but for what is given."""
+    given = {"n": n, "temperature": temperature}
+    changes = {
+        name: read_value(all_keys()[f"worker.rollout.{name}"], Given(name, value))
+        for name, value in given.items()
+        if value is not None
+    }
+    return sampling_params(replace(config.worker.rollout, **changes), config.data.max_response_length)
+
+
+def check_samples(samples: Sequence[Sample], config: Config) -> None:
+    """Raise a `UserError` for samples that cannot be trained on."""
+    for number, sample in enumerate(samples, start=1):
+        score = sample.scores.get("overall") if isinstance(sample.scores, dict) else None
+        if (
+            isinstance(score, bool)
+            or not isinstance(score, int | float)
+            or score != score
+            or abs(score) == float("inf")
+        ):
+            raise UserError(
+                f"sample {number} has no finite score ({score!r}): call score, "
+                'or set sample.scores = {"overall": 1.0}'
+            )
+        if not sample.ids:
+            raise UserError(f"sample {number} has no tokens, so there is nothing to learn from it")
+    estimator = config.algorithm.adv_estimator
+    if estimator in GROUP_ESTIMATORS and len({id(sample.prompt) for sample in samples}) == len(samples):
+        raise UserError(
+            f"advantage={estimator} compares the samples of a prompt with each other, and no two of these have the "
+            "same prompt: sample several, as in sample(prompts, n=8)"
+        )
+
+
+def for_update(config: Config, count: int, mini_batch: int | None) -> Config:
+    """Return the config of one update: its batch is `count` samples, in mini-batches of so many or all at once."""
+    size = count if mini_batch is None else mini_batch
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or count % size:
+        raise UserError(f"update(mini_batch={mini_batch!r}): give a number that divides the {count} samples")
+    worker = replace(
+        config.worker,
+        rollout=replace(config.worker.rollout, n=1),
+        actor=replace(config.worker.actor, global_batch_size=size),
+        critic=replace(config.worker.critic, global_batch_size=size),
+    )
+    trainer = replace(config.trainer, rejection_sample_multiplier=1)
+    return replace(config, worker=worker, trainer=trainer, data=replace(config.data, rollout_batch_size=count))
+
+
+def export(rooms: Rooms, path: Path) -> Path:
+    """Write the policy alone to a folder that is not there yet, or empty."""
+    target = path.absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"save: {target} exists already; name a new folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".whet-save-", dir=target.parent) as side:
+            rooms.learner.save(Path(side), rooms.tokenizer, model_only=True)
+            adapters = Path(side) / lora.FOLDER
+            written = adapters if adapters.is_dir() else Path(side) / "huggingface"
+            if rooms.processor is not None:
+                rooms.processor.save_pretrained(written)
+            if target.exists():
+                target.rmdir()
+            os.rename(written, target)
+    except OSError as error:
+        raise UserError(f"save: cannot write to {target}: {error.strerror or error}") from error
+    return target
