@@ -70,7 +70,7 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
         scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
         scorer.check([])
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
-    checkpoint = starting_point(config, checkpoints, folder, console, JOB)
+    checkpoint = starting_point(config, checkpoints, console, model.config, JOB)
     check_disk(config, folder, [model.path, *([critic_path] if critic_path else [])], 1, console, adapters)
     console.log_to(folder.log)
     loggers = [each for each in config.trainer.logger if each != "console"]  # the caller's loop prints its own lines

@@ -233,7 +233,7 @@ class CheckpointStore:
 
 def read_checkpoints(folder: str | Path) -> list[Checkpoint]:
     """Return the checkpoints in a run folder, the last written first, without changing anything in it."""
-    return _readable(Path(folder))
+    return read_all(Path(folder))[0]
 
 
 def best_of(checkpoints: list[Checkpoint]) -> Checkpoint | None:

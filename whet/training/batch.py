@@ -95,7 +95,7 @@ class BatchMaker:
         draws.groups += groups
         draws.count += 1
         if len(draws.groups) >= rooms.config.data.rollout_batch_size:  # further draws would not do better
-            rooms.scorer.require_scores(draws.samples, f"step {state.step}")
+            rooms.require_scores(draws.samples, f"step {state.step}")
         return groups
 
     def _note_what_is_missing(self, kept: Sequence[Group], draws: _Draws) -> None:

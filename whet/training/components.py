@@ -124,6 +124,11 @@ class Rooms:
         penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)
         return counts
 
+    def require_scores(self, samples: Sequence[Sample], when: str) -> None:
+        """Raise `RewardsFailedError` if no sample could be scored."""
+        assert self.scorer is not None, "asked for only where there is one"
+        self.scorer.require_scores(samples, when)
+
     @property
     def trained(self) -> dict[str, Learner | Critic]:
         """What is trained and saved, by the name of its folder in a checkpoint."""
