@@ -26,13 +26,14 @@ from whet.model.processor import Processor
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.registry import check_engine_model, check_engine_reachable, open_engine
+from whet.rollout.spec import Opening
 from whet.tracking import Tracker
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import critics, parts, policy
 from whet.training.control import Control
 from whet.training.device import Placement, choose_placement, choose_threads, keep_freed_memory
-from whet.training.engines import open_engine
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
@@ -43,9 +44,7 @@ from whet.training.pools import Models, open_remote_models
 from whet.training.rank import RankPlan
 from whet.training.remote import check_distributed, is_distributed
 from whet.training.resume import check_disk, starting_point, take_position
-from whet.training.servers import check_engine_server
 from whet.training.stages import Stages
-from whet.training.vllm import check_vllm
 from whet.types import Prompt, Sample
 
 
@@ -103,7 +102,7 @@ class Rooms:
     def publish(self, version: int) -> None:
         """Give the engine the policy's weights as they are now."""
         with self.learner.offload.here():
-            self.engine.load(lambda: folder_weights(self.learner.model), version)
+            self.engine.load_weights(lambda: folder_weights(self.learner.model), version)
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
@@ -137,11 +136,11 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     load_extensions(config)
     placement = choose_placement(config)
-    check_engine_server(config)
+    check_engine_reachable(config)
     keep_freed_memory(placement)
     model = find_model(config, console.note)
     path, tokenizer, processor = model.path, model.tokenizer, model.processor
-    check_vllm(config, model.config)
+    check_engine_model(config, model.config)
     adapters = policy.check_model(config, model.config)
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
@@ -224,7 +223,7 @@ def _open_models(
     model = policy.load_policy(config, path, checkpoint, placement, console.note)
     if config.worker.rollout.exact:
         make_exact(model)
-    engine = open_engine(config, model, tokenizer, plan.ends, folder.path / "rollout.log")
+    engine = open_engine(Opening(config, model, tokenizer, plan.ends, folder.path / "rollout.log"))
     stack.callback(engine.close)
     learner = parts.open_learner(config, model, steps)
     return Models(

@@ -16,6 +16,7 @@ from whet.config.algorithm import AlgorithmConfig
 from whet.data.masking import masked, seed_of
 from whet.errors import UserError
 from whet.model.processor import Processor
+from whet.rollout.registry import engine_can
 from whet.training.measure import StepClock
 from whet.types import Prompt, Sample
 
@@ -96,4 +97,4 @@ def _is_of_these_weights(rooms: Rooms, sample: Sample) -> bool:
     config = rooms.config
     if rooms.recompute_old_log_probs:
         return config.algorithm.rollout_correction.active or sample.version == rooms.engine.version
-    return config.worker.rollout.name == "native" and sample.version == rooms.engine.version
+    return engine_can(config).exact_log_probs and sample.version == rooms.engine.version

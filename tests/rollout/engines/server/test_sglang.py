@@ -12,7 +12,7 @@ import torch
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Media, Prompt
 
 
@@ -61,7 +61,7 @@ def test_new_weights_change_what_is_written_and_leave_no_files(
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(1.5)
-    engine.load(lambda: folder_weights(policy), 4)
+    engine.load_weights(lambda: folder_weights(policy), 4)
     after = engine.generate(prompts, params)
     assert [s.ids for s in after] != before
     assert {s.version for s in after} == {4}
@@ -79,7 +79,7 @@ def test_a_server_that_restarted_is_refused_until_it_has_the_weights(engine, ser
     server.restart()
     with pytest.raises(UserError, match=r"server_address=.* 'default' instead of 'whet-.*-3'.*restarted"):
         engine.generate(prompts, params)
-    engine.load(lambda: folder_weights(policy), 3)
+    engine.load_weights(lambda: folder_weights(policy), 3)
     engine.generate(prompts, params)
 
 
@@ -104,7 +104,7 @@ def test_a_restart_between_two_answers_is_noticed_too(engine, server, prompts) -
 
 def test_another_runs_weights_are_refused(engine, server, open_engine, policy, prompts) -> None:
     other = open_engine(server)
-    other.load(lambda: folder_weights(policy), 3)  # the same version of another run
+    other.load_weights(lambda: folder_weights(policy), 3)  # the same version of another run
     other.close()
     with pytest.raises(UserError, match="somebody else updated it"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
@@ -120,20 +120,20 @@ def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, 
 
 def test_an_update_that_failed_leaves_the_engine_unusable(engine, prompts) -> None:
     with pytest.raises(UserError, match=r"did not take the weights.*model_path.*server_folder"):
-        engine.load(lambda: iter([("nonsense", torch.zeros(2))]), 4)
+        engine.load_weights(lambda: iter([("nonsense", torch.zeros(2))]), 4)
     with pytest.raises(UserError, match="call load first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
 
 
 def test_memory_is_given_back_and_taken_again(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server, sleeps=True)
-    engine.load(lambda: folder_weights(policy), 0)
+    engine.load_weights(lambda: folder_weights(policy), 0)
     for _ in range(2):
         engine.generate(prompts[:1], SamplingParams(max_tokens=2))
         engine.release()
         engine.release()
         assert server.asleep
-    engine.load(lambda: folder_weights(policy), 1)
+    engine.load_weights(lambda: folder_weights(policy), 1)
     assert not server.asleep
     engine.release()
     engine.close()

@@ -13,9 +13,8 @@ from transformers import LlamaConfig
 from whet.assets.tokenizer import make_tokenizer
 from whet.config import check_config, load_config
 from whet.errors import UserError
-from whet.rollout.engines.vllm import Settings
-from whet.rollout.engines.vllm.settings import write_folder
-from whet.training.vllm import check_vllm
+from whet.rollout.engines.vllm.opening import check_vllm
+from whet.rollout.engines.vllm.settings import Settings, write_folder
 
 NAMED = ("worker.actor.model.model_path=m", "worker.reward.reward_function=r.py:f", "data.train_files=t.jsonl")
 PLAIN = (*NAMED, "worker.rollout.n=4", "trainer.val_freq=-1")
