@@ -61,7 +61,7 @@ def engine_problems(config: Config) -> Iterator[str]:
             takers = [each for each in ENGINES.names if key in ENGINES.find(each).keys]
             yield (
                 f"worker.rollout.{key}={show(getattr(rollout, key))} is for {' or '.join(takers)}, but {name}; "
-                "leave it out"
+                f"leave it out, or set {ENGINES.key} to {' or '.join(takers)}"
             )
     if rollout.server_address is not None and not is_address(rollout.server_address):
         yield f"worker.rollout.server_address={rollout.server_address}: write it as http://host:port"

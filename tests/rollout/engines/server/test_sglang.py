@@ -112,7 +112,7 @@ def test_another_runs_weights_are_refused(engine, server, open_engine, policy, p
 
 def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server)
-    with pytest.raises(UserError, match="call load first"):
+    with pytest.raises(UserError, match="call load_weights first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
     assert "/generate" not in server.paths()
     engine.close()
@@ -121,7 +121,7 @@ def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, 
 def test_an_update_that_failed_leaves_the_engine_unusable(engine, prompts) -> None:
     with pytest.raises(UserError, match=r"did not take the weights.*model_path.*server_folder"):
         engine.load_weights(lambda: iter([("nonsense", torch.zeros(2))]), 4)
-    with pytest.raises(UserError, match="call load first"):
+    with pytest.raises(UserError, match="call load_weights first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
 
 

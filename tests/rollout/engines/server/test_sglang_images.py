@@ -133,6 +133,6 @@ def test_prompts_that_the_server_would_read_otherwise_are_refused_here(engine, s
 
 def test_other_servers_refuse_images(folder, prompts) -> None:
     engine = OpenAIEngine(Client("http://127.0.0.1:9"), load_tokenizer(folder), frozenset({2}))
-    with pytest.raises(UserError, match=r"row 1: images and videos do not reach a trtllm server.*mode=process"):
+    with pytest.raises(UserError, match=r"row 1: images and videos do not reach a server of kind openai.*mode=process"):
         engine.generate(prompts[1:2], GREEDY)
     engine.close()

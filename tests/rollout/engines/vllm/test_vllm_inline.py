@@ -40,7 +40,7 @@ print(json.dumps(written))
 def test_inline_samples_are_those_of_the_weights(
     vllm_python: str, model_of: Callable[..., Tiny], prompts: list[Prompt]
 ) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
     if subprocess.run(
         [vllm_python, "-c", "import whet.rollout.engines.vllm"], env=environment, capture_output=True
     ).returncode:

@@ -109,7 +109,7 @@ def test_a_gpu_cache_has_what_its_sequences_need_and_vllms_share_it() -> None:
             "worker.rollout.replicas=2: several vLLMs share a device",
         ),
         (("worker.rollout.python=p",), "worker.rollout.python=p is for vllm, but worker.rollout.name=native"),
-        (("worker.rollout.tensor_parallel_size=2",), "set it to 1, or the engine to vllm"),
+        (("worker.rollout.tensor_parallel_size=2",), "leave it out, or set worker.rollout.name to vllm"),
         (("worker.rollout.mode=inline",), "worker.rollout.mode=inline is for vllm"),
         (("worker.rollout.name=vllm", "worker.rollout.exact=true"), "worker.rollout.exact=true"),
         (("worker.rollout.name=vllm", "worker.rollout.server_address=http://a:1"), "set worker.rollout.mode=server"),

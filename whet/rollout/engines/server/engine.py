@@ -129,7 +129,7 @@ class ServerEngine:
         media = prompt.media
         if not self.capabilities.images and media is not None and (media.images or media.videos or media.inputs):
             raise UserError(
-                f"{prompt.uid}: images and videos do not reach a {self.name} server; worker.rollout.name=native, hf "
+                f"{prompt.uid}: images and videos do not reach a server of kind {self.name}; worker.rollout.name=native, hf "
                 "and sglang take them, and so does vllm with worker.rollout.mode=process or inline"
             )
 
