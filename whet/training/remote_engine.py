@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from whet.config import Config
 from whet.distributed import Group
-from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
+from whet.rollout.batch_engine import BatchEngine
+from whet.rollout.engine import Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.registry import engine_can
-from whet.rollout.spec import Capabilities
-from whet.rollout.whole import stream_whole
 from whet.training.engines import engine_ranks
 from whet.types import Prompt, Sample
 
 
-class RemoteEngine:
+class RemoteEngine(BatchEngine):
     """Every rank with an engine samples for its share of the prompts; one call after the other."""
 
     def __init__(self, config: Config, group: Group) -> None:
+        super().__init__()
         self._group, self._engines = group, engine_ranks(config, group.size)
-        self._calls = threading.RLock()  # held during a call: ranks answer one at a time
-        self.version = 0
-        self.capabilities: Capabilities = replace(
+        self.capabilities = replace(
             engine_can(config),
             updates_in_flight=False,
             concurrent=False,
@@ -33,11 +28,6 @@ class RemoteEngine:
             prefix_reuse=False,
             partial=False,
         )
-
-    @property
-    def failure(self) -> str | None:
-        """None: a rank that is lost ends the call that waits for it."""
-        return None
 
     def generate(
         self,
@@ -52,7 +42,7 @@ class RemoteEngine:
         shares = [idle] * self._group.size
         for engine, rank in enumerate(self._engines):
             shares[rank] = (list(prompts[engine::size]), params, list(ids[engine::size]), self.version)
-        with self._calls:
+        with self.turn:
             drawn = self._group.scatter("generate", shares)
         samples: list[Sample] = []
         for i, start in enumerate(prompts):
@@ -64,40 +54,11 @@ class RemoteEngine:
             progress(len(samples))
         return samples
 
-    async def sample(self, prompt: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """Return n samples of one start."""
-        return await asyncio.to_thread(self.generate, [prompt], params, [sample_id])
-
-    def stream(
-        self,
-        prompts: Sequence[Start],
-        params: SamplingParams,
-        sample_ids: Sequence[int] | None = None,
-        parts: bool = True,
-    ) -> AsyncIterator[Piece]:
-        """Yield whole samples."""
-        return stream_whole(self, prompts, params, sample_ids)
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Keep any call from being made inside the context; one that is being made is finished first."""
-        with self._calls:
-            yield
-
     def load_weights(self, weights: Weights, version: int) -> None:
         """Have the ranks give their weights to engines that keep a copy; now they are this version."""
-        with self._calls:
+        with self.turn:
             self._group.call("publish", version)
             self.version = version
-
-    def abort(self, sample_ids: Collection[int] | None = None) -> None:
-        """Ranks are deaf during a call: what they write is finished."""
-
-    def release(self) -> None:
-        """Every rank does so after each rollout."""
-
-    def close(self) -> None:
-        """The group ends with the run."""
 
 
 class PoolEngine(RemoteEngine):
@@ -114,7 +75,7 @@ class PoolEngine(RemoteEngine):
 
     def load_weights(self, weights: Weights, version: int) -> None:
         """Have the ranks that learn send their weights to those that sample."""
-        with self._calls:
+        with self.turn:
             sending = self._learn.start("send_weights", version)
             receiving = self._group.start("receive_weights", version)
             sending.wait()

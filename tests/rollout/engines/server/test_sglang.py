@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
-from whet.types import Media, Prompt
+from whet.types import Media, Prompt, Sample, Segment
 
 
 def test_samples_are_the_learners_with_its_log_probs(engine, server, policy, prompts, ends, full_log_probs) -> None:
@@ -187,3 +188,34 @@ def _until(true) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_continued_sample_sends_all_of_its_tokens_and_another_seed(engine, server, prompts) -> None:
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    (first,) = engine.generate(prompts[:1], params, [7])
+    given = replace(first, segments=[*first.segments, Segment([7, 8], by_model=False)])
+    (sample,) = engine.generate([given], params, [7])
+    before, after = server.bodies("/generate")
+    assert after["input_ids"] == prompts[0].ids + first.ids + [7, 8]
+    assert after["sampling_params"]["sampling_seed"] != before["sampling_params"]["sampling_seed"]
+    assert [(s.by_model, len(s.ids), s.version) for s in sample.segments] == [(True, 4, 3), (False, 2, 0), (True, 4, 3)]
+
+
+def test_aborted_samples_come_back_as_they_were_and_a_pause_waits_for_the_others(engine, server, prompts) -> None:
+    async def talk() -> list[list[Sample]]:
+        server.go_on.clear()
+        tasks = [asyncio.create_task(engine.sample(prompts[i], SamplingParams(max_tokens=4), i)) for i in range(3)]
+        while server.at_once < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(engine.abort, [1])
+        aborted = await tasks[1]
+        pausing = asyncio.create_task(asyncio.to_thread(engine.pause().__enter__))
+        await asyncio.sleep(0.05)
+        assert not pausing.done()
+        server.go_on.set()
+        await pausing
+        return [await tasks[0], aborted, await tasks[2]]
+
+    samples = [sample for (sample,) in asyncio.run(asyncio.wait_for(talk(), 20))]
+    assert [s.finish == "abort" for s in samples] == [False, True, False]
+    assert samples[1].ids == []

@@ -6,9 +6,7 @@ a call at a time, so a sample depends on its batch here. Log-probs come from the
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,12 +18,12 @@ from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria,
 
 from whet.model import attention
 from whet.model.vision import TIMES, check_prompt, placeholder_ids, vision_of
-from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
+from whet.rollout.batch_engine import BatchEngine
+from whet.rollout.engine import Progress, SamplingParams, Start, ids_of
 from whet.rollout.engines.hf.spec import CAPABILITIES
-from whet.rollout.spec import Capabilities
 from whet.rollout.start import Begun, begin
 from whet.rollout.uniforms import stream_keys
-from whet.rollout.whole import refuse_params, stream_whole
+from whet.rollout.whole import refuse_params
 from whet.types import FinishReason, Prompt, Sample
 
 
@@ -38,8 +36,10 @@ class _Row:
     sample_id: int
 
 
-class HFEngine:
+class HFEngine(BatchEngine):
     """`model.generate` behind the Engine protocol."""
+
+    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -48,21 +48,10 @@ class HFEngine:
         end_ids: frozenset[int],
         max_num_seqs: int = 64,
     ) -> None:
-        self.version = 0
+        super().__init__()
         self._model, self._tokenizer, self._end_ids = model, tokenizer, end_ids
         self._max_num_seqs = max_num_seqs
-        self._turn = threading.RLock()  # held by whoever runs the model
         self._stop_early: _Aborted | None = None  # while a batch is being sampled
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this engine can do."""
-        return CAPABILITIES
-
-    @property
-    def failure(self) -> str | None:
-        """None: it runs in this process."""
-        return None
 
     def generate(
         self,
@@ -79,54 +68,16 @@ class HFEngine:
         samples: list[Sample] = []
         for start in range(0, len(rows), self._max_num_seqs):
             batch = rows[start : start + self._max_num_seqs]
-            with self._turn:
+            with self.turn:
                 samples += self._batch(batch, params)
             if progress is not None:
                 progress(len(batch))
         return samples
 
-    async def sample(self, prompt: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """Return n samples of one start, when those of earlier calls are finished; cancelled, it ends them early."""
-        ids = range(sample_id, sample_id + params.n)
-        work = asyncio.ensure_future(asyncio.to_thread(self.generate, [prompt], params, [sample_id]))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self.abort(ids)
-            await asyncio.gather(work, return_exceptions=True)  # the thread uses the model until then
-            raise
-
-    def stream(
-        self,
-        prompts: Sequence[Start],
-        params: SamplingParams,
-        sample_ids: Sequence[int] | None = None,
-        parts: bool = True,
-    ) -> AsyncIterator[Piece]:
-        """Yield whole samples."""
-        return stream_whole(self, prompts, params, sample_ids)
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Keep any batch from being sampled inside the context; one that is being sampled is finished first."""
-        with self._turn:
-            yield
-
-    def load_weights(self, weights: Weights, version: int) -> None:
-        """Note the version: the model is the learner's own, so its weights are here already."""
-        with self.pause():
-            self.version = version
-
     def abort(self, sample_ids: Collection[int] | None = None) -> None:
         """End rows of the batch that is being sampled, with what they have."""
-        if self._stop_early is not None:
-            self._stop_early.abort(sample_ids)
-
-    def release(self) -> None:
-        """Nothing is held between calls."""
-
-    def close(self) -> None:
-        """Nothing was started."""
+        if (batch := self._stop_early) is not None:
+            batch.abort(sample_ids)
 
     @torch.no_grad()
     def _batch(self, rows: list[_Row], params: SamplingParams) -> list[Sample]:

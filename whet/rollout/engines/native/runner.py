@@ -107,9 +107,10 @@ class ModelRunner:
 
     def prefill(self, requests: list[Request]) -> None:
         """Keys, values and first logits of each prompt, all prompts in one packed row."""
-        if kept := [request for request in requests if request.kept is not None]:
-            self._extend(kept)
+        kept = [request for request in requests if request.kept is not None]
         requests = [request for request in requests if request.kept is None]
+        if kept:
+            self._extend(kept)
         if not requests:
             return
         row = lay_prompts(self.model, requests, self.device)
