@@ -19,7 +19,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from whet.config.files import is_template_text
 from whet.data.files import Resolve
-from whet.data.media import Sources
+from whet.data.sources import Sources
 from whet.errors import UserError
 
 if TYPE_CHECKING:

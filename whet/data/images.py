@@ -19,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 
+from whet.data.sources import MediaError
+
 Size = tuple[int, int]  # width, height
 
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA")
@@ -37,10 +39,6 @@ TURNED = {
 BASE64 = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
 SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*", b"\0\0\0")
 LONGEST_NAME = 1000
-
-
-class MediaError(Exception):
-    """An image or video that cannot be used, and why; whoever knows the row adds it."""
 
 
 @dataclass(slots=True)

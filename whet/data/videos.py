@@ -15,7 +15,8 @@ from typing import Any
 
 from PIL import Image
 
-from whet.data.images import MediaError, Size, decode, in_rgb, locate, open_image, open_lazily, reason_of
+from whet.data.images import Size, decode, in_rgb, locate, open_image, open_lazily, reason_of
+from whet.data.sources import MediaError
 
 MOST_FRAMES = 768  # Qwen-VL's limit
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".avif"}

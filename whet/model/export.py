@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.model.load import load_model_config, load_tokenizer
 from whet.model.lora import WEIGHTS, require_peft
-from whet.model.vision import language_class
+from whet.model.modality import language_class
 
 
 def base_of(adapters: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,14 +16,11 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
-from whet.distributed import Group
-from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters
 from whet.model.names import folder_weights
-from whet.model.processor import Processor
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
@@ -33,19 +31,28 @@ from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import critics, parts, policy
 from whet.training.control import Control
-from whet.training.device import Placement, choose_placement, choose_threads, keep_freed_memory
+from whet.training.device import (
+    Placement,
+    check_distributed,
+    choose_placement,
+    choose_threads,
+    is_distributed,
+    keep_freed_memory,
+)
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
 from whet.training.model_folder import find_model
 from whet.training.offloading import offload_notes
-from whet.training.perception import check_sees_images
-from whet.training.pools import Models, open_remote_models
-from whet.training.rank import RankPlan
-from whet.training.remote import check_distributed, is_distributed
+from whet.training.plan import Models, RankPlan
 from whet.training.resume import check_disk, starting_point, take_position
 from whet.training.stages import Stages
 from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.distributed import Group
+    from whet.learn.critic import Critic
+    from whet.model.processor import Processor
 
 
 @dataclass(slots=True)
@@ -150,7 +157,10 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     if is_distributed(config):
         check_distributed(config)
     for each in [config, *stages.configs]:
-        check_sees_images(each.algorithm, processor)
+        if each.algorithm.needs_dependency:
+            from whet.training.perception import check_sees_images
+
+            check_sees_images(each.algorithm, processor)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
@@ -183,6 +193,8 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         folder.path,
     )
     if is_distributed(config):
+        from whet.training.pools import open_remote_models  # and with it Ray
+
         models = open_remote_models(plan, folder.path / "ranks", console.note, stack)
     else:
         models = _open_models(plan, placement, tokenizer, folder, console, stack)

@@ -12,7 +12,7 @@ from whet.learn.learner import Learner
 from whet.learn.offload import Offload, of_weights
 from whet.model.lora import has_adapters
 from whet.rollout.registry import engine_can
-from whet.training.remote import is_distributed
+from whet.training.device import is_distributed
 
 _KEYS = ("offload_params", "offload_optimizer")
 

@@ -13,11 +13,9 @@ from whet.config import Config, resolve_path
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import load_model
-from whet.model.processor import Processor
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
@@ -28,6 +26,8 @@ from whet.training.stages import Stages
 from whet.types import Prompt
 
 if TYPE_CHECKING:
+    from whet.learn.critic import Critic
+    from whet.model.processor import Processor
     from whet.training.components import Rooms
 
 CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded

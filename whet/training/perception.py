@@ -24,14 +24,9 @@ if TYPE_CHECKING:
     from whet.training.components import Rooms
 
 
-def needs_dependency(config: AlgorithmConfig) -> bool:
-    """Whether the objective looks at how much tokens depend on images."""
-    return config.use_vppo_on_perception or config.use_advantage_shaping
-
-
 def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
     """A `UserError` where dependency on images is asked of a model that sees none."""
-    if needs_dependency(config) and processor is None:
+    if config.needs_dependency and processor is None:
         key = "use_vppo_on_perception" if config.use_vppo_on_perception else "use_advantage_shaping"
         raise UserError(
             f"algorithm.{key}=true: the model of worker.actor.model.model_path reads text only, or came without a "

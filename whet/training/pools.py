@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from whet.distributed import Cluster, Group, Placement
+from whet.distributed import Cluster, Placement
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.rollout.engine import Engine
-from whet.training.rank import RankPlan
+from whet.training.plan import Models, RankPlan
 from whet.training.remote import RemoteCritic, RemoteLearner, RemoteReference
 from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """What holds weights, in this process or on the ranks of a group; the loop calls either alike."""
-
-    engine: Engine
-    learner: Learner
-    critic: Critic | None
-    reference: Reference | None
-    group: Group | None = None  # the ranks that learn
 
 
 def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Models:

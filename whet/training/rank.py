@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,8 +29,8 @@ from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, part, whole
 from whet.model.load import empty_backbone, empty_model, load_tokenizer
 from whet.model.lora import add_adapters, has_adapters
+from whet.model.modality import freeze_tower
 from whet.model.names import folder_weights
-from whet.model.vision import freeze_tower
 from whet.rollout.engine import Engine, SamplingParams, Start
 from whet.rollout.registry import engine_can, open_engine
 from whet.rollout.spec import Opening
@@ -41,28 +41,9 @@ from whet.training.engines import devices_shared, engine_ranks
 from whet.training.extensions import load_extensions
 from whet.training.objective import Objective
 from whet.training.offloading import reference_offload
+from whet.training.plan import RankPlan
 from whet.training.values import ValueObjective
 from whet.types import Sample
-
-
-@dataclass(frozen=True)
-class RankPlan:
-    """What a rank builds itself from; called with its place, it becomes the worker."""
-
-    config: Config
-    path: str
-    tokenizer_path: str
-    ends: frozenset[int]
-    checkpoint: Checkpoint | None
-    total_steps: int
-    uses_reference: bool
-    critic_path: str | None  # None where nothing needs values
-    folder: Path  # the run's, for what engines print
-    samples: bool = True  # whether the ranks that learn sample too
-
-    def __call__(self, rank: Rank) -> RankWorker:
-        """Build the worker, in the process it lives in."""
-        return RankWorker(self, rank)
 
 
 class RankWorker:

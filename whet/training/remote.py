@@ -10,9 +10,7 @@ from typing import cast
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from whet.config import Config
 from whet.distributed import Group
-from whet.errors import UserError
 from whet.learn.critic import MakeValueLoss
 from whet.learn.learner import MakeLoss
 from whet.learn.offload import Offload
@@ -114,15 +112,3 @@ class RemoteReference:
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
         return cast(Tensor, self._group.call("reference_log_probs", list(samples))[0])
-
-
-def is_distributed(config: Config) -> bool:
-    """Whether a run asks for more than one device."""
-    return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
-
-
-def check_distributed(config: Config) -> None:
-    """What runs on one device only, so far: said before anything starts."""
-    if config.worker.rollout.exact:
-        asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
-        raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")

@@ -21,7 +21,7 @@ from whet.rollout.spec import Opening
 from whet.training import policy
 from whet.training.device import Placement, choose_placement
 from whet.training.engines import devices_shared, engine_ranks
-from whet.training.rank import RankPlan
+from whet.training.plan import RankPlan
 from whet.types import Sample
 
 

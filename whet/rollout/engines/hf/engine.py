@@ -17,7 +17,8 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria, StoppingCriteriaList
 
 from whet.model import attention
-from whet.model.vision import TIMES, check_prompt, placeholder_ids, vision_of
+from whet.model.modality import check_prompt, placeholder_ids, vision_of
+from whet.model.vision import TIMES
 from whet.rollout.batch_engine import BatchEngine
 from whet.rollout.engine import Progress, SamplingParams, Start, ids_of
 from whet.rollout.engines.hf.spec import CAPABILITIES

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.vision import check_prompt
+from whet.model.modality import check_prompt
 from whet.rollout.engine import SamplingParams, Start
 from whet.rollout.engines.native.runner import Drawn, Runner
 from whet.rollout.engines.native.scheduler import Scheduler

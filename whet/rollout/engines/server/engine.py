@@ -129,8 +129,9 @@ class ServerEngine:
         media = prompt.media
         if not self.capabilities.images and media is not None and (media.images or media.videos or media.inputs):
             raise UserError(
-                f"{prompt.uid}: images and videos do not reach a server of kind {self.name}; worker.rollout.name=native, "
-                "hf and sglang take them, and so does vllm with worker.rollout.mode=process or inline"
+                f"{prompt.uid}: images and videos do not reach a server of kind {self.name}; "
+                "worker.rollout.name=native, hf and sglang take them, and so does vllm with "
+                "worker.rollout.mode=process or inline"
             )
 
     def load_weights(self, weights: Weights, version: int) -> None:

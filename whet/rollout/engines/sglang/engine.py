@@ -17,7 +17,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.vision import placeholder_ids
+from whet.model.modality import placeholder_ids
 from whet.rollout.engine import SamplingParams, Weights
 from whet.rollout.engines.server.client import KEY, Client, HttpError
 from whet.rollout.engines.server.engine import NEVER, ServerEngine, Written

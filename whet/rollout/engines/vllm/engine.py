@@ -23,7 +23,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.vision import placeholder_ids
+from whet.model.modality import placeholder_ids
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.sequence import Request
 from whet.rollout.engines.native.sequence import Sequence as Response

@@ -11,7 +11,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.config import Config
 from whet.errors import UserError
-from whet.model.vision import has_vision, placeholder_ids
+from whet.model.modality import has_vision, placeholder_ids
 from whet.rollout.engine import Engine
 from whet.rollout.engines.server.check import check_server
 from whet.rollout.engines.server.client import Client, client_of, server_token
