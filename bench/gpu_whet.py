@@ -17,10 +17,11 @@ from whet.config import Config, load_config
 from whet.learn.scoring import Scored
 from whet.model.load import end_ids, load_tokenizer
 from whet.rollout.engine import SamplingParams
+from whet.rollout.registry import open_engine
+from whet.rollout.spec import Opening
 from whet.tracking import read_metrics
 from whet.training import parts
 from whet.training.device import choose_placement
-from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 
@@ -29,7 +30,7 @@ def rollout(spec: Spec) -> dict[str, Any]:
     config = whet_config(spec)
     model = parts.load_weights(spec.model, config, choose_placement(config))
     tokenizer = load_tokenizer(spec.model)
-    engine = open_engine(config, model, tokenizer, end_ids(spec.model, tokenizer))
+    engine = open_engine(Opening(config, model, tokenizer, end_ids(spec.model, tokenizer)))
     prompts = [Prompt(str(i), row["ids"], "") for i, row in enumerate(read_chats(spec.workload, spec.prompts))]
     ready = time.time() - spec.started
 

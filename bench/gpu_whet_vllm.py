@@ -17,10 +17,11 @@ from gpu_workload import read_chats
 from whet.model.load import end_ids, load_tokenizer
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.vllm import VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.registry import open_engine
+from whet.rollout.spec import Opening
 from whet.training import parts
 from whet.training.device import choose_placement
-from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 FEW = 16  # new tokens a sample where the sampling itself is not what is measured
@@ -43,7 +44,7 @@ def switch(spec: Spec) -> dict[str, Any]:
     model = parts.load_weights(spec.model, config, choose_placement(config))
     learner = parts.open_learner(config, model, total_steps=100)
     tokenizer = load_tokenizer(spec.model)
-    engine = open_engine(config, model, tokenizer, end_ids(spec.model, tokenizer))
+    engine = open_engine(Opening(config, model, tokenizer, end_ids(spec.model, tokenizer)))
     assert isinstance(engine, VLLMEngine)
     prompts = [Prompt(str(i), row["ids"], "") for i, row in enumerate(read_chats(spec.workload, spec.prompts))]
     many = SamplingParams(n=spec.samples, max_tokens=min(FEW, spec.new_tokens), ignore_eos=True)
@@ -58,7 +59,7 @@ def switch(spec: Spec) -> dict[str, Any]:
         return value
 
     def publish(version: int) -> None:
-        engine.load(lambda: folder_weights(model), version)
+        engine.load_weights(lambda: folder_weights(model), version)
 
     clock("first", lambda: publish(0))
     free: list[float] = []

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from whet.assets import resolve_model
 from whet.model.load import end_ids, load_model, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt
 
 

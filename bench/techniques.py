@@ -32,9 +32,10 @@ from whet.model.attention import PackedAttention, Segment, packed_attention_for
 from whet.model.fused import fuse, unfuse
 from whet.model.load import end_ids, head_of, load_tokenizer
 from whet.rollout.engine import SamplingParams
+from whet.rollout.registry import open_engine
+from whet.rollout.spec import Opening
 from whet.training import parts
 from whet.training.device import choose_placement
-from whet.training.engines import open_engine
 from whet.types import Prompt, Sample
 
 Row = tuple[str, float, float]  # technique, milliseconds without, milliseconds with
@@ -196,7 +197,7 @@ def rollouts(spec: Spec, model: PreTrainedModel, samples: list[Sample]) -> Itera
 
     def time_of(new_tokens: int, **keys: str) -> float:
         asked = {name.replace("__", "."): value for name, value in keys.items()}
-        engine = open_engine(whet_config(replace(spec, keys=spec.keys | asked)), model, tokenizer, ends)
+        engine = open_engine(Opening(whet_config(replace(spec, keys=spec.keys | asked)), model, tokenizer, ends))
         params = SamplingParams(n=spec.samples, max_tokens=new_tokens, ignore_eos=True, seed=1)
         found = _milliseconds(spec, lambda: engine.generate(prompts, params), rounds=1)
         engine.release()

@@ -15,7 +15,6 @@ from whet import __version__
 from whet.assets.examples import examples_folder
 from whet.distributed import WorkerLostError, WorkerRaisedError
 from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say, take_devices
-from whet.distributed.torchrun import serve_first
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.usage import HELP, USAGE
 
@@ -114,6 +113,8 @@ def _sft(arguments: list[str]) -> int:
     check_sft(config)
     check_files(config)
     if launch is not None and launch.rank > 0:
+        from whet.distributed.torchrun import serve_first
+
         return 0 if shown is not None else serve_first(launch, config.trainer.device)
     if shown is not None:
         from whet.supervised.show import show
@@ -196,7 +197,8 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _config(arguments: list[str]) -> int:
-    from whet.config import describe, diff, load_config
+    from whet.config import load_config
+    from whet.config.describe import describe, diff
 
     only_changes = "--diff" in arguments
     config = load_config([argument for argument in arguments if argument != "--diff"])

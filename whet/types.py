@@ -135,8 +135,9 @@ class Sample:
 
     @property
     def turns(self) -> int:
-        """Number of times that the policy wrote."""
-        return sum(s.by_model for s in self.segments)
+        """Number of times that the policy wrote; what several versions wrote without a break is one."""
+        before = [False, *(s.by_model for s in self.segments)]
+        return sum(s.by_model and not earlier for s, earlier in zip(self.segments, before))
 
     @property
     def reward(self) -> float:

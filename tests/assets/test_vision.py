@@ -21,8 +21,8 @@ from whet.config.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.load import load_model, load_model_config
+from whet.model.modality import placeholder_ids, vision_of
 from whet.model.processor import load_processor
-from whet.model.vision import placeholder_ids, vision_of
 
 FAMILIES = {"whet/vision": QWEN2_5, "whet/vision3": QWEN3}
 

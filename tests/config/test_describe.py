@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from whet.config import describe, diff, load_config
-from whet.config.describe import reference
+from whet.config import load_config
+from whet.config.describe import describe, diff, reference
 from whet.config.schema import all_keys
 
 DOCS = Path(__file__).parents[2] / "docs/config.md"

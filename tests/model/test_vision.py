@@ -28,8 +28,8 @@ from whet.model.export import export_merged
 from whet.model.fused import decoder_of, fuse, make_exact
 from whet.model.load import load_backbone, load_model
 from whet.model.lora import add_adapters, check_adapters, save_adapters
+from whet.model.modality import check_prompt, freeze_tower, placeholder_ids, vision_of
 from whet.model.names import folder_weights
-from whet.model.vision import check_prompt, freeze_tower, placeholder_ids, vision_of
 from whet.types import Media, Prompt, Sample
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

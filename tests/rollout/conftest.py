@@ -21,7 +21,7 @@ from transformers import (
 
 from whet.assets.tokenizer import make_tokenizer
 from whet.model.load import load_model
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt, Sample
 
 VOCABULARY = 320  # five chunks of the sampler's 64

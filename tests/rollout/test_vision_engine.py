@@ -23,8 +23,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.learn.scoring import score
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.hf import HFEngine
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.hf.engine import HFEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -8,8 +8,9 @@ import pytest
 from serving.serving import NAME, TOKEN, VOCABULARY, running
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.hf import HFEngine
-from whet.rollout.engines.server import Client, CompletionsEngine
+from whet.rollout.engines.hf.engine import HFEngine
+from whet.rollout.engines.openai.engine import OpenAIEngine
+from whet.rollout.engines.server.client import Client
 from whet.types import Prompt
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -214,8 +215,8 @@ def test_whets_own_engine_for_such_servers_samples_from_it(server):
     """`worker.rollout.name=openai` of another run."""
     tokenizer = server.service.engine._stop._tokenizer
     client = Client(server.address, TOKEN, 30)
-    engine = CompletionsEngine(client, tokenizer, frozenset({tokenizer.eos_token_id}), "openai", 4)
-    engine.load(lambda: iter(()), 0)
+    engine = OpenAIEngine(client, tokenizer, frozenset({tokenizer.eos_token_id}), 4)
+    engine.load_weights(lambda: iter(()), 0)
     prompts = [Prompt("a", [9, 40], ""), Prompt("b", [41], "")]
     samples = engine.generate(prompts, SamplingParams(n=2, max_tokens=6, ignore_eos=True, seed=3))
     assert [len(sample.ids) for sample in samples] == [6] * 4

@@ -9,7 +9,8 @@ from learn.distributed.gloo import run_ranks
 from training.engine_programs import seen
 
 from whet.config import load_config
-from whet.training.engines import engine_ranks, has_own_weights
+from whet.rollout.registry import engine_can
+from whet.training.engines import engine_ranks
 
 
 @pytest.mark.parametrize(
@@ -19,14 +20,18 @@ from whet.training.engines import engine_ranks, has_own_weights
         (["worker.rollout.name=hf"], [0, 1, 2, 3], False),
         (["worker.rollout.name=vllm"], [0, 1, 2, 3], True),
         (["worker.rollout.name=vllm", "worker.rollout.tensor_parallel_size=2"], [0, 2], True),
-        (["worker.rollout.name=vllm", "worker.rollout.server_address=http://a:1"], [0], True),
+        (
+            ["worker.rollout.name=vllm", "worker.rollout.mode=server", "worker.rollout.server_address=http://a:1"],
+            [0],
+            True,
+        ),
         (["worker.rollout.name=sglang", "worker.rollout.server_address=http://a:1"], [0], True),
     ],
 )
 def test_one_engine_for_every_copy_of_the_model(arguments: list[str], ranks: list[int], own: bool) -> None:
     config = load_config(arguments)
     assert list(engine_ranks(config, 4)) == ranks
-    assert has_own_weights(config) == own
+    assert engine_can(config).shares_weights != own
 
 
 def test_an_engine_sees_the_devices_of_all_ranks_that_share_it(tmp_path: Path) -> None:

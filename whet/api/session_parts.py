@@ -21,24 +21,27 @@ from whet.errors import UserError
 from whet.model import lora
 from whet.model.load import count_parameters
 from whet.rollout.engine import SamplingParams
+from whet.rollout.registry import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import critics, parts, policy
 from whet.training.components import Rooms, open_models, open_tracker
 from whet.training.control import Control
-from whet.training.device import choose_placement, choose_threads, keep_freed_memory
+from whet.training.device import (
+    check_distributed,
+    choose_placement,
+    choose_threads,
+    is_distributed,
+    keep_freed_memory,
+)
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
 from whet.training.model_folder import find_model
-from whet.training.perception import check_sees_images
-from whet.training.rank import RankPlan
-from whet.training.remote import check_distributed, is_distributed
+from whet.training.plan import RankPlan
 from whet.training.resume import check_disk, starting_point
-from whet.training.servers import check_engine_server
 from whet.training.stages import Stages
 from whet.training.validation import sampling_params
-from whet.training.vllm import check_vllm
 from whet.types import Sample
 
 JOB = "train"  # checkpoints of a session are those of a training run
@@ -51,17 +54,20 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
     console = Console(config.trainer.quiet)
     load_extensions(config)
     placement = choose_placement(config)
-    check_engine_server(config)
+    check_engine_reachable(config)
     keep_freed_memory(placement)
     model = find_model(config, console.note)
-    check_vllm(config, model.config)
+    check_engine_model(config, model.config)
     adapters = policy.check_model(config, model.config)
     parts.check_lengths(config, model.config, model.tokenizer)
     critics.check_critic_of(config)
     critic_path = critics.critic_path(config, model.tokenizer, console)
     if is_distributed(config):
         check_distributed(config)
-    check_sees_images(config.algorithm, model.processor)
+    if config.algorithm.needs_dependency:
+        from whet.training.perception import check_sees_images
+
+        check_sees_images(config.algorithm, model.processor)
     steps = config.trainer.max_steps or 1
 
     folder = stack.enter_context(RunFolder(run_folder(config)))

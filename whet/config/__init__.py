@@ -2,7 +2,6 @@
 
 from whet.config.check import check_config, check_critic, val_rollout
 from whet.config.check_recipes import draws_allowed, refills
-from whet.config.describe import describe, diff
 from whet.config.files import check_files, local_name, resolve_path, run_folder
 from whet.config.load import load_config
 from whet.config.schema import Config
@@ -15,8 +14,6 @@ __all__ = [
     "check_config",
     "check_critic",
     "check_files",
-    "describe",
-    "diff",
     "draws_allowed",
     "load_config",
     "local_name",

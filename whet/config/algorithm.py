@@ -121,3 +121,13 @@ class AlgorithmConfig:
         default_factory=RolloutCorrectionConfig,
         metadata=section("where the sampler's probabilities are not the learner's; one value names a preset", PRESETS),
     )
+
+    @property
+    def needs_dependency(self) -> bool:
+        """True if the objective looks at how much tokens depend on images."""
+        return self.use_vppo_on_perception or self.use_advantage_shaping
+
+    @property
+    def selects_tokens(self) -> bool:
+        """True if some tokens or responses count more in the objective than others."""
+        return self.needs_dependency or self.use_vppo_on_entropy

@@ -15,10 +15,9 @@ from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.check_devices import device_problems
 from whet.config.check_parallel import parallel_problems
 from whet.config.check_recipes import recipe_problems, refills
-from whet.config.check_server import server_problems
-from whet.config.check_vllm import vllm_problems
 from whet.config.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.divisors import divisors
+from whet.config.engines import engine_problems
 from whet.config.keys import get
 from whet.config.model import listed_modules
 from whet.config.not_yet import refusals
@@ -66,8 +65,7 @@ def sampling_problems(config: Config) -> list[str]:
         *_validation(config),
         *_lengths(config),
         *_adapters(config),
-        *server_problems(config),
-        *vllm_problems(config),
+        *engine_problems(config),
         *parallel_problems(config),
     ]
 

@@ -85,7 +85,7 @@ def _groups(config: Config) -> Iterator[str]:
 def _engines(config: Config) -> Iterator[str]:
     """An engine that is split over devices has them all on one machine."""
     trainer, size = config.trainer, config.worker.rollout.tensor_parallel_size
-    if config.worker.rollout.name != "vllm" or size < 2 or config.worker.rollout.server_address is not None:
+    if size < 2 or config.worker.rollout.server_address is not None:
         return
     counts = {"trainer.n_gpus_per_node": trainer.n_gpus_per_node}
     if trainer.placement.rollout and trainer.placement.learn:

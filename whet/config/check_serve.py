@@ -10,12 +10,11 @@ from importlib.util import find_spec
 
 from whet.config.algorithm import AlgorithmConfig
 from whet.config.check import sampling_problems
+from whet.config.engines import engine_checks, engines_that
 from whet.config.files import check_files, resolve_path
 from whet.config.reward import RewardConfig
 from whet.config.schema import Config
 from whet.errors import UserError
-
-ENGINES = ("native", "vllm")
 
 
 def check_serve(config: Config) -> None:
@@ -57,12 +56,13 @@ def _problems(config: Config) -> Iterator[str]:
         yield "no model is named: whet serve MODEL, where MODEL is a model folder, a checkpoint or a hub id"
     if not is_loopback(serve.host) and not serve.allow_remote:
         yield f"serve.host={serve.host}: other machines could connect; if they should, set serve.allow_remote=true"
-    if rollout.name not in ENGINES:
-        yield f"worker.rollout.name={rollout.name}: whet serve runs {' or '.join(ENGINES)}"
+    name, can = f"worker.rollout.name={rollout.name}", engine_checks(config).can(config)
+    if not can.serves:
+        yield f"{name}: whet serve runs {' or '.join(engines_that(config, 'serves'))}"
     if rollout.server_address is not None:
         yield f"worker.rollout.server_address={rollout.server_address}: that server serves already; leave it out"
-    if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1 and rollout.name == "native":
-        yield "trainer.n_gpus_per_node: whet serve runs the native engine on one device; start one server for each"
+    if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1 and can.shares_weights:
+        yield f"trainer.n_gpus_per_node: whet serve runs {name} on one device; start one server for each"
     if model.lora.rank:
         yield f"worker.actor.model.lora.rank={model.lora.rank}: write a plain model first (whet merge) and serve that"
     for name in serve.allowed_hosts:

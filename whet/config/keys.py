@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 Number = int | float
 LARGEST_SEED = 2**63 - 1
+Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]  # what a registry holds is listed when it is asked for
 Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
 # A number, or two joined by an underscore; kept as written, because YAML would read 0.5_2 as 0.52.
 Bounds = Annotated[str, "bounds"]
@@ -54,14 +55,20 @@ class Key:
     optional: bool  # null is a value
     default: Any
     help: str
-    choices: tuple[str, ...] = ()
+    choices_of: Choices = ()
     open: bool = False  # algorithm.extensions may add to the choices
+    files: bool = False  # `path.py:NAME` is a value too
     least: Number | None = None
     most: Number | None = None
     above: Number | None = None
     below: Number | None = None
     prose: bool = False  # a text of several lines rather than a name, path or address
     also: tuple[Number, ...] = ()  # values outside the bounds that have a meaning of their own, such as -1
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it may take; () if they are not listed."""
+        return self.choices_of() if callable(self.choices_of) else self.choices_of
 
     @property
     def type_name(self) -> str:
@@ -77,17 +84,18 @@ class Key:
         return KIND_WORDS[self.kind] + (" or null" if self.optional else "")
 
 
-def about(help: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
+def about(help: str, choices: Choices = ()) -> dict[str, Any]:
     """The metadata that makes a dataclass field a config key."""
-    return {"help": help, "choices": choices}
+    return {"help": help, "choices_of": choices}
 
 
 def key(
     default: Any,
     help: str,
     *,
-    choices: tuple[str, ...] = (),
+    choices: Choices = (),
     open: bool = False,
+    files: bool = False,
     least: Number | None = None,
     most: Number | None = None,
     above: Number | None = None,
@@ -96,7 +104,7 @@ def key(
     prose: bool = False,
 ) -> Any:
     """Declare a config key with an immutable default and the bounds of its value."""
-    bounds = {"open": open, "least": least, "most": most, "above": above, "below": below, "also": also}
+    bounds = {"open": open, "files": files, "least": least, "most": most, "above": above, "below": below, "also": also}
     bounds["prose"] = prose
     return field(default=default, metadata={**about(help, choices), **bounds})
 

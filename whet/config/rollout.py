@@ -6,17 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config.keys import LARGEST_SEED, about, key
+from whet.config.registry import Registry
 from whet.config.sharding import DTYPES
 
 MODES = ("process", "inline", "server")
-ENGINES = ("native", "hf", "vllm", "sglang", "trtllm", "openai")
+ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC")
+# Keys of engines that say so; set for any other engine they are refused instead of ignored.
+ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 
 
 @dataclass
 class RolloutConfig:
     """Sampling parameters and the engine's limits."""
 
-    name: str = key("native", "engine: native shares the learner's weights, hf is plain generate", choices=ENGINES)
+    name: str = key(
+        "native", "the engine that samples, or path.py:SPEC of another", choices=lambda: ENGINES.names, files=True
+    )
     mode: str = key("process", "vllm: a process of its own, inline in this one, or its HTTP server", choices=MODES)
     python: str | None = key(None, "interpreter that has vLLM; null = the one that runs whet")
     n: int = key(1, "samples per prompt", least=1, most=100_000)

@@ -96,8 +96,9 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
         return "is empty" + ("; write null for no value" if key.optional else "")
     if key.choices and not (key.open and extended):
         for item in value if key.kind == "list" else [value]:
-            if item not in key.choices:
-                return f"{item} is not one of {', '.join(key.choices)}{hint(item, key.choices)}"
+            if item not in key.choices and not (key.files and ":" in item):
+                more = ", nor a file such as engine.py:SPEC" if key.files else ""
+                return f"{item} is not one of {', '.join(key.choices)}{more}{hint(item, key.choices)}"
     if key.kind in ("int", "float", "numbers", "pair"):
         for number in value if key.kind in ("numbers", "pair") else [value]:
             if isinstance(number, int) and abs(number) > (MOST_INTEGER if key.most is None else LARGEST):

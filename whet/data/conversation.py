@@ -8,7 +8,7 @@ from typing import Any
 
 from whet.data.chat import Message, read_message
 from whet.data.formats import Columns
-from whet.data.media import Sources
+from whet.data.sources import Sources
 from whet.errors import UserError
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from whet.data.columns import MISSING, lookup, missing_column
 from whet.data.files import Resolve, Table, as_tables
 from whet.data.formats import Columns
-from whet.data.media import Sources
 from whet.data.rows import BadRow, RowReader
+from whet.data.sources import Sources
 from whet.errors import UserError
 from whet.types import Media, Prompt
 

@@ -19,8 +19,8 @@ from whet.data.conversation import as_conversation, tools_of
 from whet.data.dataset import DECODERS, ENCODE_BATCH
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
-from whet.data.media import Sources
 from whet.data.rows import BadRow, RowReader, file_of
+from whet.data.sources import Sources
 from whet.data.template import PromptTemplate
 from whet.data.turns import Marked, Tokens, encode, marked_chat
 from whet.errors import UserError

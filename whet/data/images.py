@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from PIL import Image
 
 from whet.config.texts import printable
+from whet.data.sources import MediaError
 
 Size = tuple[int, int]  # width, height
 
@@ -42,10 +43,6 @@ TURNED = {
 BASE64 = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
 SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*", b"\0\0\0")
 LONGEST_NAME = 1000
-
-
-class MediaError(Exception):
-    """An image or video that cannot be used, and why; whoever knows the row adds it."""
 
 
 @dataclass(slots=True)

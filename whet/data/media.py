@@ -6,10 +6,7 @@ about such rows is decided by the dataset.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from PIL import Image
 
 from whet.data.formats import Columns
-from whet.data.images import MediaError, Opened, Size, decode, fitted, open_image
+from whet.data.images import Opened, Size, decode, fitted, open_image
+from whet.data.sources import MediaError, Sources, column_items
 from whet.data.videos import Video, open_video
 from whet.errors import UserError
 from whet.model.grid_processor import Clip
@@ -28,17 +26,6 @@ if TYPE_CHECKING:
     from whet.model.processor import Processor
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Sources:
-    """What a prompt holds of images and videos, undecoded, in the order of their places in the text."""
-
-    images: list[Any] = field(default_factory=list)
-    videos: list[Any] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.images or self.videos)
 
 
 class MediaReader:
@@ -146,17 +133,6 @@ class MediaReader:
 
     def _column(self, kind: str) -> str:
         return self._config.image_key if kind == "image" else self._config.video_key
-
-
-def column_items(row: Columns, name: str) -> list[Any]:
-    """The images or videos of a column: a list, one alone, or a list written as JSON."""
-    value = row.get(name)
-    if isinstance(value, str) and value.strip().startswith("["):
-        with suppress(ValueError, RecursionError):  # a name in brackets, then
-            value = json.loads(value)
-    if value is None or value == "":
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _frames(video: Video) -> list[Image.Image]:

@@ -10,8 +10,7 @@ from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn, t
 from whet.data.columns import MISSING, lookup, missing_column
 from whet.data.files import Resolve
 from whet.data.formats import Columns
-from whet.data.images import MediaError
-from whet.data.media import MediaReader, Sources, column_items
+from whet.data.sources import MediaError, Sources, column_items
 from whet.data.template import PromptTemplate
 from whet.errors import UserError
 from whet.types import Media
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from whet.config.data import DataConfig
+    from whet.data.media import MediaReader
     from whet.model.processor import Processor
 
 
@@ -41,7 +41,11 @@ class RowReader:
         """`processor` makes images and videos readable for the model; without it rows that have some are refused."""
         self._config, self._processor = config, processor
         folder = file_of(config.image_dir, resolve) if config.image_dir else None
-        self.media = MediaReader(processor, config, folder, limit_images) if processor else None
+        self.media: MediaReader | None = None
+        if processor is not None:
+            from whet.data.media import MediaReader  # models of text need nothing of it
+
+            self.media = MediaReader(processor, config, folder, limit_images)
         self._template = PromptTemplate(file_of(config.format_prompt, resolve)) if config.format_prompt else None
         self.chat = ChatTemplate(tokenizer, template_text(config.override_chat_template, resolve), processor)
 

@@ -16,7 +16,6 @@ from typing import Any
 from PIL import Image
 
 from whet.data.images import (
-    MediaError,
     Size,
     check_size,
     count_frames,
@@ -27,6 +26,7 @@ from whet.data.images import (
     open_lazily,
     reason_of,
 )
+from whet.data.sources import MediaError
 
 MOST_FRAMES = 768  # Qwen-VL's limit
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".avif"}

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.checkpoint.manifest import Checkpoint, UnusableError, verify
 from whet.config import Config, resolve_path
-from whet.config.check_server import WITHOUT_UPDATES
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.fused import make_exact
@@ -24,13 +22,12 @@ from whet.model.names import folder_weights
 from whet.model.processor import Processor
 from whet.rollout.blocking import run_blocking
 from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.registry import check_engine_model, check_engine_reachable, engine_can, open_engine
+from whet.rollout.spec import Opening, default_slots
 from whet.tracking.console import Console
 from whet.training import parts, policy
 from whet.training.device import choose_placement, choose_threads, keep_freed_memory
-from whet.training.engines import default_slots, open_engine
 from whet.training.model_folder import find_model
-from whet.training.servers import check_engine_server, open_server
-from whet.training.vllm import check_vllm
 from whet.types import Prompt, Sample
 
 READ_AT_ONCE = 64  # prompts whose images are decoded together
@@ -67,8 +64,8 @@ class Policy:
         """Load the weights, and give them to the engine where it has a copy; it is closed with the stack."""
         config, rollout = self.config, self.config.worker.rollout
         ends = end_ids(self.path, self.tokenizer)
-        if rollout.name in WITHOUT_UPDATES:  # the server has the weights, and takes no others
-            engine = open_server(config, cast(PreTrainedModel, None), self.tokenizer, ends)
+        if not engine_can(config).updates:  # it has its weights, and takes no others
+            engine = open_engine(Opening(config, None, self.tokenizer, ends, log))
             stack.callback(engine.close)
             return engine
         placement = choose_placement(config)
@@ -78,9 +75,9 @@ class Policy:
         model.eval()
         if rollout.exact:
             make_exact(model)
-        engine = open_engine(config, model, self.tokenizer, ends, log)
+        engine = open_engine(Opening(config, model, self.tokenizer, ends, log))
         stack.callback(engine.close)
-        engine.load(lambda: folder_weights(model), 0)
+        engine.load_weights(lambda: folder_weights(model), 0)
         return engine
 
     def texts(self, samples: Sequence[Sample]) -> list[str]:
@@ -91,10 +88,10 @@ class Policy:
 
 def open_policy(config: Config, console: Console) -> Policy:
     """Find the model, its tokenizer and its engine's server, and check that they go with the config."""
-    check_engine_server(config)
+    check_engine_reachable(config)
     found = find_model(config, console.note)
     checkpoint = _checkpoint(config)
-    check_vllm(config, found.config)
+    check_engine_model(config, found.config)
     policy.adapter_parameters(config, found.config)
     parts.check_lengths(config, found.config, found.tokenizer)
     return Policy(config, found.path, found.tokenizer, found.config, found.processor, checkpoint)
@@ -108,7 +105,7 @@ def sample_all(
     The samples of row i have the ids that follow from i · n, so they do not depend on which rows are left to do.
     """
     slots = config.worker.rollout.max_num_seqs or default_slots(choose_placement(config).device)
-    if config.worker.rollout.name == "hf":  # which knows batches only
+    if not engine.capabilities.concurrent:  # it knows batches only
         for batch in _cut(rows, math.ceil(slots / params.n)):
             prompts = dataset.take(batch)
             samples = engine.generate(prompts, params, [row * params.n for row in batch])

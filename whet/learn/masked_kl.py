@@ -17,7 +17,7 @@ from whet.learn.full_kl import full_kl
 from whet.learn.packing import pack
 from whet.learn.scoring import gather, response_hidden_states
 from whet.model.load import head_of
-from whet.model.vision import vision_of
+from whet.model.modality import vision_of
 from whet.types import Sample
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from whet.config.optim import OptimConfig
-from whet.learn.kahan import KahanAdamW
 
 
 def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torch.optim.Optimizer:
@@ -20,6 +19,8 @@ def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torc
     """
     params, betas = [p for p in params if p.requires_grad], (config.betas[0], config.betas[1])
     if config.strategy == "adamw_bf16" or any(p.dtype == torch.bfloat16 for p in params):
+        from whet.learn.kahan import KahanAdamW
+
         return KahanAdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
     return torch.optim.AdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay, fused=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.media import join_media
-from whet.model.vision import RowMedia, Vision
 from whet.types import Media, Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.model.vision import RowMedia, Vision
 
 
 @dataclass(frozen=True, slots=True)

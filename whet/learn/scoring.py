@@ -18,7 +18,7 @@ from whet.learn.ranks import ranks_of
 from whet.learn.sequence_parallel import own_tokens
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
-from whet.model.vision import vision_of
+from whet.model.modality import vision_of
 from whet.types import Sample
 
 

@@ -21,7 +21,8 @@ from whet.learn.ranks import Ranks, train_together
 from whet.learn.tensor_parallel import cut_layer, keep_whole
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
-from whet.model.vision import has_vision, text_model, tower_blocks, vision_of
+from whet.model.modality import has_vision, text_model, vision_of
+from whet.model.vision import tower_blocks
 
 M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -14,7 +14,7 @@ from whet.learn.packing import pack
 from whet.learn.scoring import gather, response_hidden_states
 from whet.learn.sequence_parallel import own_tokens
 from whet.model.load import Head, head_of
-from whet.model.vision import vision_of
+from whet.model.modality import vision_of
 from whet.types import Sample
 
 

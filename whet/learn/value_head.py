@@ -16,7 +16,7 @@ from whet.learn.ranks import ranks_of
 from whet.learn.sequence_parallel import own_tokens
 from whet.model.gathering import full
 from whet.model.load import hidden_states
-from whet.model.vision import vision_of
+from whet.model.modality import vision_of
 from whet.types import Sample
 
 _FILE = "value_head.safetensors"  # beside the backbone's weights, so that the folder holds the whole critic

@@ -14,8 +14,8 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from whet.errors import UserError
 from whet.merge.safetensors_file import Entry
+from whet.model.modality import language_class
 from whet.model.trust import check_config, read_json
-from whet.model.vision import language_class
 
 Shape = tuple[int, ...]
 _SHOWN = 3  # names in a message

@@ -18,9 +18,10 @@ from transformers import PreTrainedModel
 
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.blocks import attention_input, attention_input_to_pages, feed_forward, final_norm, rms_norm
+from whet.model.modality import as_batch
 from whet.model.paged import PagedAttention
 from whet.model.structure import Layer, Structure
-from whet.model.vision import Embedded, as_batch
+from whet.model.vision import Embedded
 
 Rope = tuple[Tensor, Tensor]
 

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.model.load import load_model_config, load_tokenizer
 from whet.model.lora import WEIGHTS
+from whet.model.modality import language_class
 from whet.model.trust import ADAPTER_CONFIG, check_link, check_pickled_weights, read_json, shown
-from whet.model.vision import language_class
 
 _MATRIX = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 # Kinds of adapters whose sum is not W + scale · B A, or that need more than their own weights.

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from whet import kernels
 from whet.errors import UserError
-from whet.model.vision import has_vision
+from whet.model.modality import has_vision
 
 if TYPE_CHECKING:
     from whet.model.decoder import FusedDecoder

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -27,9 +27,12 @@ from whet.errors import UserError
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
+from whet.model.modality import as_batch, language_class, vision_of
 from whet.model.support import ACTOR, check_config, check_layers
 from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
-from whet.model.vision import RowMedia, as_batch, language_class, vision_of
+
+if TYPE_CHECKING:
+    from whet.model.vision import RowMedia
 
 # What reading a missing, damaged or foreign file can raise.
 _UNREADABLE = (

@@ -24,7 +24,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from whet.config.model import ALL_LINEAR, LoraConfig, listed_modules
 from whet.errors import UserError
 from whet.model.fused import unfuse
-from whet.model.vision import language_class
+from whet.model.modality import language_class
 
 if TYPE_CHECKING:
     from peft.tuners.lora import Linear as LoraLinear

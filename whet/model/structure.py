@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from whet.model.attention import PackedAttention, Segment
 from whet.model.blocks import Norm, QKNorm
-from whet.model.vision import as_batch, has_mrope, text_model
+from whet.model.modality import as_batch, has_mrope, text_model
 from whet.model.weights import lay_adjacent
 
 _PRE_NORM = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}

@@ -12,50 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.errors import UserError
 from whet.model.gathering import sharded_modules
+from whet.model.modality import IMAGE_IDS, VIDEO_IDS, as_batch, vision_of, vision_tower
 from whet.types import Prompt
 
-_IMAGE_IDS = ("image_token_id", "image_token_index")
-_VIDEO_IDS = ("video_token_id", "video_token_index")
-_OTHER_IDS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
 _PIXELS = (("pixel_values", "image_grid_thw"), ("pixel_values_videos", "video_grid_thw"))
 TIMES = "second_per_grid_ts"  # which only positions are made of
-
-
-def has_vision(config: PretrainedConfig) -> bool:
-    """Whether a model reads images."""
-    return getattr(config, "vision_config", None) is not None
-
-
-def has_mrope(config: PretrainedConfig) -> bool:
-    """Whether a token's position is three numbers: where images give tokens a time and a place."""
-    return "mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {})
-
-
-def language_class(config: PretrainedConfig) -> Any:
-    """The class of transformers that opens a whole model of this config, head and vision tower included."""
-    return AutoModelForImageTextToText if has_vision(config) else AutoModelForCausalLM
-
-
-def text_model(model: PreTrainedModel) -> nn.Module:
-    """The decoder alone: of a text model, all of it but the head."""
-    base = model.base_model
-    return cast(nn.Module, getattr(base, "language_model", base))
-
-
-def vision_tower(model: PreTrainedModel) -> nn.Module | None:
-    """The module that reads pixels, or None where a model has none."""
-    base = model.base_model
-    names = ("visual", "vision_tower", "vision_model")
-    return next((part for name in names if isinstance(part := getattr(base, name, None), nn.Module)), None)
 
 
 def tower_blocks(model: PreTrainedModel) -> list[nn.Module]:
@@ -63,18 +33,6 @@ def tower_blocks(model: PreTrainedModel) -> list[nn.Module]:
     vision = vision_of(model)
     blocks = getattr(vision_tower(model), "blocks", None) if vision is not None and vision.in_pieces else None
     return list(blocks) if isinstance(blocks, nn.ModuleList) else []
-
-
-def freeze_tower(model: PreTrainedModel) -> int:
-    """Train no parameter of the vision tower, adapters included; how many there are."""
-    tower = vision_tower(model)
-    return 0 if tower is None else sum(p.numel() for p in tower.requires_grad_(False).parameters())
-
-
-def placeholder_ids(config: PretrainedConfig) -> list[int]:
-    """Tokens that stand for images and videos in a prompt, or around them: a response must never hold one."""
-    found = {getattr(config, name, None) for name in _IMAGE_IDS + _VIDEO_IDS + _OTHER_IDS}
-    return sorted(i for i in found if isinstance(i, int) and i >= 0) if has_vision(config) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +66,8 @@ class Vision:
         base = cast(Any, model.base_model)
         self.in_pieces = all(hasattr(base, name) for name in ("visual", "language_model", "get_rope_index"))
         self.axes = 3 if self.in_pieces else 1  # rows of positions: M-RoPE has time, height and width
-        self.image_id = _first(config, _IMAGE_IDS)
-        self.video_id = _first(config, _VIDEO_IDS)
+        self.image_id = _first(config, IMAGE_IDS)
+        self.video_id = _first(config, VIDEO_IDS)
         self._merge = int(getattr(config.vision_config, "spatial_merge_size", 1))
 
     @property
@@ -234,31 +192,6 @@ class Vision:
         channels = getattr(config, "in_channels", None) or getattr(config, "in_chans", 3)
         patch = channels * config.temporal_patch_size * config.patch_size**2
         return torch.zeros(m * m, patch, device=device), torch.tensor([[1, m, m]], device=device)
-
-
-_VISIONS: WeakKeyDictionary[PreTrainedModel, Vision] = WeakKeyDictionary()
-
-
-def vision_of(model: PreTrainedModel) -> Vision | None:
-    """The vision side of a model, or None of a text model."""
-    if not has_vision(model.config):
-        return None
-    if model not in _VISIONS:
-        _VISIONS[model] = Vision(model)
-    return _VISIONS[model]
-
-
-def check_prompt(model: PreTrainedModel, prompt: Prompt) -> None:
-    """A `UserError` where a model cannot read a prompt's images."""
-    if (vision := vision_of(model)) is not None:
-        vision.check(prompt)
-    elif prompt.media is not None:
-        raise UserError(f"{prompt.uid}: the prompt has images or videos, which {type(model).__name__} does not read")
-
-
-def as_batch(positions: Tensor) -> Tensor:
-    """(N,) as (1, N), (3, N) as (3, 1, N): a batch of one row."""
-    return positions.unsqueeze(-2)
 
 
 _NONE = np.zeros(0, dtype=np.int64)

@@ -1,18 +1,21 @@
-"""What every engine offers: prompts in, samples out, at once or one by one."""
+"""The `Engine` protocol: prompts in, samples out, at once or one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from whet.errors import UserError
+from whet.rollout.spec import Capabilities
 from whet.types import FinishReason, Prompt, Sample
 
 KEPT_CACHE = 0.2  # share of a GPU's memory that an engine may hold on to while others train
 Progress = Callable[[int], None]  # called with the number of samples that just finished
+Start = Prompt | Sample  # what to write behind: a prompt, or a sample that is to be continued
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]  # tensors by their names in a Hugging Face folder, read anew
 
 
@@ -25,12 +28,13 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = -1  # -1 keeps every token
     min_p: float = 0.0  # drop tokens less likely than min_p times the likeliest
-    max_tokens: int = 512
+    max_tokens: int = 512  # most tokens that one call writes; of a continued sample, those of the new turn
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int = 0
     stop_ids: tuple[int, ...] = ()  # tokens that end a response besides the model's own; not every engine can
     top_logprobs: int = 0  # likeliest tokens to report at every place; not every engine can
+    keep: bool = False  # the sample will be continued: engines with `prefix_reuse` hold on to its keys and values
 
     def __post_init__(self) -> None:
         for name, right, range_ in (
@@ -54,7 +58,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What was added to one response since it was last looked at."""
+    """Tokens that were added to one response since the piece before."""
 
     prompt: int  # which of the prompts
     index: int  # which of the prompt's n samples
@@ -71,34 +75,87 @@ class EngineGoneError(UserError):
 class Engine(Protocol):
     """Writes responses with the current policy.
 
-    Sample ids name samples for the random numbers: the same (seed, sample id) writes the same response whatever else
-    is in the batch. `sample_ids[i]` belongs to prompt i; its n samples take the ids that follow from it.
+    A start is a prompt, or a sample that is continued: the new tokens form a segment behind those it has, and positions
+    are counted from the first token of the response, whoever wrote it. The given sample is not changed.
+
+    Sample ids name samples for the random numbers: each is a function of (seed, sample id, position), so that the same
+    (seed, sample id) writes the same response whatever else is in the batch, and a sample that was aborted and is
+    continued under its id by the same weights becomes the one that it would have been. `sample_ids[i]` belongs to start
+    i; its n samples take the ids that follow from it. Engines with a sampler of their own derive a seed from the three.
+
+    `sample` and `stream` run in any event loop; the other methods block and may be called from any thread.
     """
 
-    version: int  # how many updates the weights have seen; stamped on every sample
+    version: int  # number of updates that the weights have seen; stamped on every segment
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """How the engine ended, if it has by itself: it can be asked for nothing more."""
+        ...
 
     def generate(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Start],
         params: SamplingParams,
         sample_ids: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[Sample]:
-        """n samples for each prompt, in the order of the prompts."""
+        """Return n samples for each start, in the order of the starts."""
         ...
 
-    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """n samples of one prompt; joins whatever is being decoded, leaves when cancelled."""
+    async def sample(self, prompt: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """Return n samples of one start; they join what is being decoded, and leave it if the call is cancelled."""
+        ...
+
+    def stream(
+        self,
+        prompts: Sequence[Start],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        parts: bool = True,
+    ) -> AsyncIterator[Piece]:
+        """Yield the tokens of n samples of each start as they are written; they leave when the iterator is closed.
+
+        With `parts` false the caller has no use for parts of a sample: engines for which they are dear send it whole.
+        """
+        ...
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Keep any token from being drawn inside the context, so that weights can change.
+
+        With `updates_in_flight` samples wait and go on afterwards; else they are finished first, and new ones wait.
+        """
+        ...
+
+    def load_weights(self, weights: Weights, version: int) -> None:
+        """Sample with these weights from now on, and call them `version`.
+
+        While samples are being written it must be called inside `pause`.
+        """
+        ...
+
+    def abort(self, sample_ids: Collection[int] | None = None) -> None:
+        """End samples that are being written, all or those of some ids; who waits is given them with finish "abort".
+
+        They hold what was written if the engine has `partial`, and can be continued. Engines that cannot interrupt
+        what they do finish it.
+        """
         ...
 
     def release(self) -> None:
-        """Give back the memory held for sampling until the next call."""
-        ...
-
-    def load(self, weights: Weights, version: int) -> None:
-        """Sample with these weights from now on, and call them `version`."""
+        """Give back the memory held for sampling, kept samples included, until the next call."""
         ...
 
     def close(self) -> None:
-        """End whatever the engine started; it is not used afterwards."""
+        """End everything that the engine started; it is not used afterwards."""
         ...
+
+
+def ids_of(prompts: Sequence[Start], params: SamplingParams, sample_ids: Sequence[int] | None) -> Sequence[int]:
+    """Return the id of each start's first sample; they count up from 0 where none are given."""
+    return range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids

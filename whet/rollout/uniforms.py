@@ -26,10 +26,10 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift_right(x, 31)
 
 
-def stream_keys(seed: int, sample_ids: Tensor) -> Tensor:
-    """One 64-bit key for each sample id (int64)."""
+def stream_keys(seed: int, sample_ids: Tensor, position: int = 0) -> Tensor:
+    """One 64-bit key for each sample id (int64); with it, `uniforms` counts positions from `position`."""
     seeds = torch.full_like(sample_ids, _wrap(seed))
-    return _mix(_mix(seeds + _GAMMA) ^ _mix(sample_ids * _GAMMA + _MIX1))
+    return _mix(_mix(seeds + _GAMMA) ^ _mix(sample_ids * _GAMMA + _MIX1)) + _wrap(position * _GAMMA)
 
 
 def uniforms(keys: Tensor, positions: Tensor) -> Tensor:

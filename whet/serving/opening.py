@@ -18,6 +18,8 @@ from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model, load_model_config, load_tokenizer
 from whet.model.names import folder_weights
 from whet.model.processor import load_processor
+from whet.rollout.registry import check_engine_model, engine_can, open_engine
+from whet.rollout.spec import Opening, default_slots
 from whet.serving.gate import Gate
 from whet.serving.metrics import Metrics
 from whet.serving.naming import model_folder, served_name
@@ -26,8 +28,6 @@ from whet.serving.service import Service
 from whet.serving.text import Vocabulary
 from whet.serving.tools import BEGIN, END
 from whet.training.device import Placement, choose_placement, choose_threads
-from whet.training.engines import default_slots, has_own_weights, open_engine
-from whet.training.vllm import check_vllm
 
 _CACHE_SHARE = 0.5  # of the free memory of a host, for keys and values
 
@@ -50,15 +50,15 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
     rollout = config.worker.rollout
     assert rollout.max_model_len is not None
     assert rollout.max_num_seqs is not None
-    check_vllm(config, own)
+    check_engine_model(config, own)
     choose_threads(placement, count_parameters(path))
-    # vLLM has a copy of the weights; the one here waits for updates in memory of the host.
-    device = torch.device("cpu") if has_own_weights(config) else placement.device
+    # An engine with a copy of the weights has it on the device; the one here waits for updates in memory of the host.
+    device = placement.device if engine_can(config).shares_weights else torch.device("cpu")
     model = load_model(path, placement.dtype, device, chosen.trust_remote_code, chosen.override_config)
     if rollout.exact:
         make_exact(model)
-    engine = open_engine(config, model, tokenizer, ends, device=placement.device)
-    engine.load(lambda: folder_weights(model), config.serve.version)
+    engine = open_engine(Opening(config, model, tokenizer, ends, device=placement.device))
+    engine.load_weights(lambda: folder_weights(model), config.serve.version)
     say(f"model: {path}, {model.num_parameters():,} parameters, {placement}, version {engine.version}")
     gate = Gate(config.serve.max_concurrent or rollout.max_num_seqs, config.serve.max_queued)
     vocabulary = own.get_text_config().vocab_size
@@ -80,7 +80,7 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
         ),
         token=token,
         slots=rollout.max_num_seqs,
-        sees=processor is not None,
+        sees=processor is not None and engine.capabilities.images,
         started=int(time.time()),
     )
 

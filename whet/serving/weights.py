@@ -18,14 +18,12 @@ from whet.errors import UserError
 from whet.model.load import load_model
 from whet.model.names import folder_weights
 from whet.rollout.engine import Engine
-from whet.rollout.engines.native import NativeEngine
 from whet.serving.answers import WeightsAnswer
 from whet.serving.errors import ApiError, come_back
 from whet.serving.naming import model_folder
 from whet.serving.requests import WeightsRequest
 from whet.serving.service import Service
 
-_IDLE_SECONDS = 30.0
 CUT = ApiError(503, "the weights were replaced while this was being written; send it again", "weights_replaced")
 
 
@@ -85,25 +83,9 @@ def _read(service: Service, folder: Path) -> PreTrainedModel:
 
 
 def _replace(engine: Engine, model: PreTrainedModel, fresh: PreTrainedModel, version: int) -> None:
-    if not isinstance(engine, NativeEngine):
+    with engine.pause():  # responses whose clients have left may still be on their way out
         _copy(model, fresh)
-        _load_when_idle(engine, model, version)
-        return
-    with engine.paused():
-        _copy(model, fresh)
-        engine.load(lambda: folder_weights(model), version)
-
-
-def _load_when_idle(engine: Engine, model: PreTrainedModel, version: int) -> None:
-    """vLLM may still be letting go of responses whose clients have left."""
-    until = time.monotonic() + _IDLE_SECONDS
-    while True:
-        try:
-            return engine.load(lambda: folder_weights(model), version)
-        except RuntimeError as error:
-            if "being written" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.05)
+        engine.load_weights(lambda: folder_weights(model), version)
 
 
 @torch.no_grad()

@@ -25,11 +25,10 @@ from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import parts, policy
 from whet.training.components import open_tracker
-from whet.training.device import choose_placement, choose_threads, keep_freed_memory
+from whet.training.device import choose_placement, choose_threads, is_distributed, keep_freed_memory
 from whet.training.interrupt import Interrupt
 from whet.training.model_folder import ModelFolder, find_model
 from whet.training.offloading import offload_notes
-from whet.training.remote import is_distributed
 from whet.training.resume import check_disk, starting_point, take_position
 from whet.types import Sample
 

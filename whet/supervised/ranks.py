@@ -12,7 +12,8 @@ from whet.distributed import Cluster, Placement, Rank, TorchrunCluster
 from whet.learn.learner import Learner, MakeLoss
 from whet.learn.updates import Progress
 from whet.supervised.likelihood import NegativeLogLikelihood
-from whet.training.rank import RankPlan, RankWorker
+from whet.training.plan import RankPlan
+from whet.training.rank import RankWorker
 from whet.training.remote import RemoteLearner
 from whet.types import Sample
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,38 +16,43 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
 from whet.data.loader import PromptLoader
-from whet.distributed import Group
-from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters
 from whet.model.names import folder_weights
-from whet.model.processor import Processor
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.registry import check_engine_model, check_engine_reachable, open_engine
+from whet.rollout.spec import Opening
 from whet.tracking import Tracker
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import critics, parts, policy
 from whet.training.control import Control
-from whet.training.device import Placement, choose_placement, choose_threads, keep_freed_memory
-from whet.training.engines import open_engine
+from whet.training.device import (
+    Placement,
+    check_distributed,
+    choose_placement,
+    choose_threads,
+    is_distributed,
+    keep_freed_memory,
+)
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
 from whet.training.model_folder import find_model
 from whet.training.offloading import offload_notes
-from whet.training.perception import check_sees_images
-from whet.training.pools import Models, open_remote_models
-from whet.training.rank import RankPlan
-from whet.training.remote import check_distributed, is_distributed
+from whet.training.plan import Models, RankPlan
 from whet.training.resume import check_disk, starting_point, take_position
-from whet.training.servers import check_engine_server
 from whet.training.stages import Stages
-from whet.training.vllm import check_vllm
 from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.distributed import Group
+    from whet.learn.critic import Critic
+    from whet.model.processor import Processor
 
 
 @dataclass(slots=True)
@@ -103,7 +109,7 @@ class Rooms:
     def publish(self, version: int) -> None:
         """Give the engine the policy's weights as they are now."""
         with self.learner.offload.here():
-            self.engine.load(lambda: folder_weights(self.learner.model), version)
+            self.engine.load_weights(lambda: folder_weights(self.learner.model), version)
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
@@ -143,11 +149,11 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
     load_extensions(config)
     placement = choose_placement(config)
-    check_engine_server(config)
+    check_engine_reachable(config)
     keep_freed_memory(placement)
     model = find_model(config, console.note)
     path, tokenizer, processor = model.path, model.tokenizer, model.processor
-    check_vllm(config, model.config)
+    check_engine_model(config, model.config)
     adapters = policy.check_model(config, model.config)
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
@@ -157,7 +163,10 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     if is_distributed(config):
         check_distributed(config)
     for each in [config, *stages.configs]:
-        check_sees_images(each.algorithm, processor)
+        if each.algorithm.needs_dependency:
+            from whet.training.perception import check_sees_images
+
+            check_sees_images(each.algorithm, processor)
     loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
@@ -224,12 +233,14 @@ def open_models(
 ) -> Models:
     """Load what holds weights: on the ranks of several devices, or on the one that this process has."""
     if is_distributed(plan.config):
+        from whet.training.pools import open_remote_models  # and with it Ray
+
         return open_remote_models(plan, folder.path / "ranks", console.note, stack)
     config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
     model = policy.load_policy(config, path, checkpoint, placement, console.note)
     if config.worker.rollout.exact:
         make_exact(model)
-    engine = open_engine(config, model, tokenizer, plan.ends, folder.path / "rollout.log")
+    engine = open_engine(Opening(config, model, tokenizer, plan.ends, folder.path / "rollout.log"))
     stack.callback(engine.close)
     learner = parts.open_learner(config, model, steps)
     return Models(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from whet.algos.correction import Correction, correct
 from whet.config.algorithm import AlgorithmConfig
 from whet.config.correction import SECTION
 from whet.config.schema import Config
 from whet.training.experience import Experience
+
+if TYPE_CHECKING:
+    from whet.algos.correction import Correction
 
 # The losses of bypass mode, by the names of algorithm.rollout_correction.loss_type.
 _BYPASS_LOSSES = {"ppo_clip": "default", "reinforce": "gpg"}
@@ -59,6 +62,8 @@ def warn_of_skips(metrics: dict[str, float], step: int, warn: Callable[[str], No
 
 
 def _correct(experience: Experience, rows: list[int], log_probs_BT: Tensor, config: AlgorithmConfig) -> Correction:
+    from whet.algos.correction import correct
+
     T = log_probs_BT.shape[1]
     sampler_BT, mask_BT = (values[rows, :T] for values in (experience.old_log_probs_BT, experience.mask_BT))
     return correct(log_probs_BT.to(mask_BT.device), sampler_BT, mask_BT, config.rollout_correction, config.match)

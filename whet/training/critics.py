@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
@@ -10,15 +11,16 @@ from whet.algos import needs_of
 from whet.assets import resolve_model
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, check_critic, local_name
-from whet.learn.critic import Critic
-from whet.learn.layout import check_sizes
-from whet.learn.value_head import ValueModel
 from whet.model.load import load_backbone, load_model_config
-from whet.model.vision import freeze_tower
+from whet.model.modality import freeze_tower
 from whet.tracking.console import Console
 from whet.training.budget import budget
 from whet.training.device import Placement
 from whet.training.parts import check_lengths
+
+if TYPE_CHECKING:
+    from whet.learn.critic import Critic
+    from whet.learn.value_head import ValueModel
 
 
 def check_critic_of(config: Config) -> bool:
@@ -36,6 +38,8 @@ def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Con
     path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
     model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
     check_lengths(config, model, tokenizer, "critic")
+    from whet.learn.layout import check_sizes
+
     check_sizes(model, 1, config.worker.critic.ulysses_size, "critic")
     return path
 
@@ -48,6 +52,8 @@ def critic_weights(path: str, checkpoint: Checkpoint | None) -> str:
 
 def load_critic(config: Config, weights: str, placement: Placement) -> ValueModel:
     """A value model on its device; its values are 0 where the folder has no value head."""
+    from whet.learn.value_head import ValueModel
+
     chosen = config.worker.critic_model
     backbone = load_backbone(
         weights, placement.dtype, placement.device, chosen.trust_remote_code, chosen.override_config
@@ -61,4 +67,6 @@ def load_critic(config: Config, weights: str, placement: Placement) -> ValueMode
 
 def open_critic(config: Config, model: ValueModel, total_steps: int) -> Critic:
     """The value model with its optimizer."""
+    from whet.learn.critic import Critic
+
     return Critic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))

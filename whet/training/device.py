@@ -88,3 +88,15 @@ def _survives(environment: dict[str, str]) -> bool:
     """Whether a process multiplies bf16 matrices here and lives."""
     probe = [sys.executable, "-c", _BF16_PRODUCT]
     return subprocess.run(probe, env=os.environ | environment, capture_output=True).returncode == 0
+
+
+def is_distributed(config: Config) -> bool:
+    """Whether a run asks for more than one device."""
+    return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
+
+
+def check_distributed(config: Config) -> None:
+    """What runs on one device only, so far: said before anything starts."""
+    if config.worker.rollout.exact:
+        asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
+        raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")

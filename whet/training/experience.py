@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from whet.algos import LossInputs, Signals, find_advantage, kl_penalty
-from whet.algos.correction import correct
 from whet.algos.kl import penalise
 from whet.algos.resample import resample_rows
 from whet.config.algorithm import AlgorithmConfig
@@ -119,6 +118,8 @@ def make_experience(
     weights_BT, found = None, list[dict[str, float]]()
     correction = config.rollout_correction
     if correction.active and not correction.bypass_mode:
+        from whet.algos.correction import correct
+
         corrected = correct(old_log_probs_BT, sampler_log_probs(samples), mask_BT, correction, config.match)
         mask_BT, weights_BT, found = corrected.mask_BT, corrected.weights_BT, [corrected.metrics]
     signals = Signals(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
 from whet.config import Config, local_name
 from whet.model.load import end_ids, load_model_config, load_tokenizer
-from whet.model.processor import Processor, load_processor
+from whet.model.modality import has_vision
+
+if TYPE_CHECKING:
+    from whet.model.processor import Processor
 
 
 @dataclass(frozen=True)
@@ -32,5 +36,9 @@ def find_model(config: Config, say: Callable[[str], None]) -> ModelFolder:
     tokenizer_path = local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
     model_config = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
     tokenizer = load_tokenizer(tokenizer_path, chosen.trust_remote_code)
-    processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
+    processor = None
+    if has_vision(model_config):
+        from whet.model.processor import load_processor  # models of text need nothing of it
+
+        processor = load_processor(path, model_config, tokenizer, chosen.trust_remote_code)
     return ModelFolder(path, tokenizer_path, model_config, tokenizer, end_ids(path, tokenizer), processor)

@@ -17,7 +17,6 @@ from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
 from whet.training.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
 from whet.training.experience import Experience, on_device
-from whet.training.token_selection import focus_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,11 @@ class Objective:
         if not whole.tokens:
             return None
         aggregate = Aggregator(actor.loss_avg_mode, whole, quirks(config.algorithm.match))
-        focus = focus_of(batch, mini, config.algorithm)
+        focus = None
+        if config.algorithm.selects_tokens:
+            from whet.training.token_selection import focus_of
+
+            focus = focus_of(batch, mini, config.algorithm)
         prepared = {}
         if prepare is not None:
             inputs = batch.loss_inputs(mini, current_log_probs())

@@ -11,15 +11,15 @@ from whet.config import Config
 from whet.learn.learner import Learner
 from whet.learn.offload import Offload, of_weights
 from whet.model.lora import has_adapters
-from whet.training.engines import has_own_weights
-from whet.training.remote import is_distributed
+from whet.rollout.registry import engine_can
+from whet.training.device import is_distributed
 
 _KEYS = ("offload_params", "offload_optimizer")
 
 
 def shares_weights(config: Config) -> bool:
     """Whether an engine reads the learner's weights where they lie: on one device, where nothing is gathered for it."""
-    return not is_distributed(config) and not has_own_weights(config)
+    return not is_distributed(config) and engine_can(config).shares_weights
 
 
 def reference_offload(config: Config, model: PreTrainedModel, learner: Learner) -> Offload:

@@ -13,12 +13,11 @@ from whet.config import Config, resolve_path
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import load_model
-from whet.model.processor import Processor
 from whet.rewards.scorer import RewardScorer
+from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
 from whet.training.budget import budget
 from whet.training.device import Placement
@@ -27,6 +26,8 @@ from whet.training.stages import Stages
 from whet.types import Prompt
 
 if TYPE_CHECKING:
+    from whet.learn.critic import Critic
+    from whet.model.processor import Processor
     from whet.training.components import Rooms
 
 CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
@@ -159,9 +160,9 @@ def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Le
 def recompute_old_log_probs(config: Config) -> bool:
     """Whether old log-probs need a pass of their own.
 
-    With one update per rollout and the native engine the sampler's numbers are the learner's own. With more updates
-    the ratio is taken against them many times over, and another engine, or one on devices of its own where nothing is
-    sharded, computes them differently: then they are made by the learner.
+    With one update per rollout and an engine of exact log-probs the sampler's numbers are the learner's own. With more
+    updates the ratio is taken against them many times over, and another engine, or one on devices of its own where
+    nothing is sharded, computes them differently: then they are made by the learner.
     """
     actor, correction = config.worker.actor, config.algorithm.rollout_correction
     if actor.recompute_old_log_probs is not None:
@@ -170,5 +171,5 @@ def recompute_old_log_probs(config: Config) -> bool:
         return not correction.bypass_mode
     most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
     one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
-    own = config.worker.rollout.name == "native" and config.trainer.placement.rollout is None
+    own = engine_can(config).exact_log_probs and config.trainer.placement.rollout is None
     return not (one_update and own)

@@ -16,6 +16,7 @@ from whet.config.algorithm import AlgorithmConfig
 from whet.data.masking import masked, seed_of
 from whet.errors import UserError
 from whet.model.processor import Processor
+from whet.rollout.registry import engine_can
 from whet.training.measure import StepClock
 from whet.types import Prompt, Sample
 
@@ -23,14 +24,9 @@ if TYPE_CHECKING:
     from whet.training.components import Rooms
 
 
-def needs_dependency(config: AlgorithmConfig) -> bool:
-    """Whether the objective looks at how much tokens depend on images."""
-    return config.use_vppo_on_perception or config.use_advantage_shaping
-
-
 def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
     """A `UserError` where dependency on images is asked of a model that sees none."""
-    if needs_dependency(config) and processor is None:
+    if config.needs_dependency and processor is None:
         key = "use_vppo_on_perception" if config.use_vppo_on_perception else "use_advantage_shaping"
         raise UserError(
             f"algorithm.{key}=true: the model of worker.actor.model.model_path reads text only, or came without a "
@@ -96,4 +92,4 @@ def _is_of_these_weights(rooms: Rooms, sample: Sample) -> bool:
     config = rooms.config
     if rooms.recompute_old_log_probs:
         return config.algorithm.rollout_correction.active or sample.version == rooms.engine.version
-    return config.worker.rollout.name == "native" and sample.version == rooms.engine.version
+    return engine_can(config).exact_log_probs and sample.version == rooms.engine.version

@@ -9,11 +9,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, local_name
 from whet.errors import UserError
-from whet.learn.layout import check_sizes
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
-from whet.model.vision import freeze_tower, has_vision
+from whet.model.modality import freeze_tower, has_vision
 from whet.training.budget import budget
 from whet.training.device import Placement, reference_placement
 from whet.training.offloading import reference_offload
@@ -22,7 +21,11 @@ from whet.training.parts import load_weights
 
 def check_model(config: Config, model: PretrainedConfig) -> int | None:
     """That the model can be trained as the config says; `adapter_parameters` of it."""
-    check_sizes(model, config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size)
+    tensor, sequence = config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size
+    if tensor > 1 or sequence > 1:
+        from whet.learn.layout import check_sizes
+
+        check_sizes(model, tensor, sequence)
     check_frozen(config, model)
     return adapter_parameters(config, model)
 

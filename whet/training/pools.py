@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from torch import Tensor
-
-from whet.distributed import Cluster, Group, Placement
+from whet.distributed import Cluster, Placement
 from whet.learn.critic import Critic
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.rollout.engine import Engine
-from whet.training.engines import engine_ranks
-from whet.training.rank import RankPlan
-from whet.training.remote import RemoteCritic, RemoteEngine, RemoteLearner, RemoteReference
+from whet.training.plan import Models, RankPlan
+from whet.training.remote import RemoteCritic, RemoteLearner, RemoteReference
+from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """What holds weights, in this process or on the ranks of a group; the loop calls either alike."""
-
-    engine: Engine
-    learner: Learner
-    critic: Critic | None
-    reference: Reference | None
-    group: Group | None = None  # the ranks that learn
 
 
 def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Models:
@@ -38,12 +25,12 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
     cluster = stack.enter_context(Cluster(placement, folder))
     if placement.rollout is None:
         learn = cluster.open(plan)
-        engine = RemoteEngine(learn, engine_ranks(plan.config, learn.size))
+        engine: Engine = RemoteEngine(plan.config, learn)
         ranks = f"{learn.size} ranks"
     else:
         learn = cluster.open(replace(plan, samples=False), "learn")
         rollout = cluster.open(SamplerPlan(plan), "rollout")
-        engine = PoolEngine(rollout, learn, engine_ranks(plan.config, rollout.size))
+        engine = PoolEngine(plan.config, rollout, learn)
         ranks = f"{learn.size} ranks that learn and {rollout.size} that sample"
     say(f"{ranks} on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
     return Models(
@@ -53,24 +40,3 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
         cast(Reference, RemoteReference(learn)) if plan.uses_reference else None,
         learn,
     )
-
-
-class PoolEngine(RemoteEngine):
-    """A group that samples, with the weights of a group that learns."""
-
-    def __init__(self, group: Group, learn: Group, engines: range) -> None:
-        super().__init__(group, engines)
-        self._learn = learn
-        table = group.call("table")[engines[0]]
-        meeting, trained = learn.call("invite_samplers", table, len(engines))[0]
-        opening = learn.start("open_link")
-        group.call("open_link", meeting, trained)
-        opening.wait()
-
-    def load(self, weights: Callable[[], Iterator[tuple[str, Tensor]]], version: int) -> None:
-        """Have the ranks that learn send their weights to those that sample."""
-        sending = self._learn.start("send_weights", version)
-        receiving = self._group.start("receive_weights", version)
-        sending.wait()
-        receiving.wait()
-        self.version = version

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,38 +29,21 @@ from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, part, whole
 from whet.model.load import empty_backbone, empty_model, load_tokenizer
 from whet.model.lora import add_adapters, has_adapters
+from whet.model.modality import freeze_tower
 from whet.model.names import folder_weights
-from whet.model.vision import freeze_tower
-from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.engine import Engine, SamplingParams, Start
+from whet.rollout.registry import engine_can, open_engine
+from whet.rollout.spec import Opening
 from whet.training import critics, parts, policy
 from whet.training.budget import budget
 from whet.training.device import Placement, choose_placement, reference_placement
-from whet.training.engines import devices_shared, engine_ranks, has_own_weights, open_engine
+from whet.training.engines import devices_shared, engine_ranks
 from whet.training.extensions import load_extensions
 from whet.training.objective import Objective
 from whet.training.offloading import reference_offload
+from whet.training.plan import RankPlan
 from whet.training.values import ValueObjective
-from whet.types import Prompt, Sample
-
-
-@dataclass(frozen=True)
-class RankPlan:
-    """What a rank builds itself from; called with its place, it becomes the worker."""
-
-    config: Config
-    path: str
-    tokenizer_path: str
-    ends: frozenset[int]
-    checkpoint: Checkpoint | None
-    total_steps: int
-    uses_reference: bool
-    critic_path: str | None  # None where nothing needs values
-    folder: Path  # the run's, for what engines print
-    samples: bool = True  # whether the ranks that learn sample too
-
-    def __call__(self, rank: Rank) -> RankWorker:
-        """Build the worker, in the process it lives in."""
-        return RankWorker(self, rank)
+from whet.types import Sample
 
 
 class RankWorker:
@@ -70,7 +53,7 @@ class RankWorker:
         transformers_logging.disable_progress_bar()
         transformers_logging.set_verbosity_error()
         config, device = plan.config, torch.device(rank.device)
-        self._config, self._rank = config, rank
+        self._rank, self._shares_weights = rank, engine_can(config).shares_weights
         if device.type == "cpu":
             torch.set_num_threads(1)  # ranks of one machine share its cores
         load_extensions(config)
@@ -99,7 +82,8 @@ class RankWorker:
             with devices_shared(config, rank):
                 if rank.rank in engine_ranks(config, rank.world):
                     log = plan.folder / f"rollout_{rank.rank}.log"
-                    self._engine = open_engine(config, model, self._tokenizer, plan.ends, log, device, moving=True)
+                    opening = Opening(config, model, self._tokenizer, plan.ends, log, device, moving=True)
+                    self._engine = open_engine(opening)
 
     def configure(self, config: Config) -> None:
         """Go on under the config of another stage."""
@@ -111,8 +95,8 @@ class RankWorker:
         part(model)
         with self._learner.offload.here():
             if self._engine is not None:
-                self._engine.load(lambda: folder_weights(model), version)
-            elif has_own_weights(self._config):
+                self._engine.load_weights(lambda: folder_weights(model), version)
+            elif not self._shares_weights:
                 for _ in folder_weights(model):  # each is gathered by all ranks for those that send it on
                     pass
 
@@ -129,7 +113,7 @@ class RankWorker:
     def open_link(self) -> None:
         """Meet those that were invited; the first rank sends for all."""
         if self._rank.rank == 0:
-            device = self._learner.model.device if not has_own_weights(self._config) else torch.device("cpu")
+            device = self._learner.model.device if self._shares_weights else torch.device("cpu")
             self._link = Link(self._store, 0, self._meeting.size, device)
 
     def send_weights(self, version: int) -> None:
@@ -147,11 +131,11 @@ class RankWorker:
         self._sent = True
 
     def generate(
-        self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], version: int
+        self, prompts: Sequence[Start], params: SamplingParams, ids: Sequence[int], version: int
     ) -> list[Sample]:
         """n samples for each of this rank's prompts."""
         with ExitStack() as stack:
-            if not has_own_weights(self._config):
+            if self._shares_weights:
                 with self._learner.offload.here():  # shards are read to gather them, and not while sampling
                     stack.enter_context(whole(self._learner.model))
             if self._engine is None:

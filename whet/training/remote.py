@@ -1,9 +1,8 @@
-"""Learner, reference and engine of a run on several devices, as the loop sees them: calls to a group of ranks."""
+"""Learner, critic and reference of a run on several devices, as the loop sees them: calls to a group of ranks."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -11,17 +10,14 @@ from typing import cast
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from whet.config import Config
 from whet.distributed import Group
-from whet.errors import UserError
 from whet.learn.critic import MakeValueLoss
 from whet.learn.learner import MakeLoss
 from whet.learn.offload import Offload
 from whet.learn.updates import Progress
-from whet.rollout.engine import SamplingParams
 from whet.training.objective import Objective
 from whet.training.values import ValueObjective
-from whet.types import Prompt, Sample
+from whet.types import Sample
 
 
 class RemoteLearner:
@@ -124,63 +120,3 @@ class RemoteReference:
     def log_probs(self, samples: Sequence[Sample]) -> Tensor:
         """Log-probs (B, T), 0 past the end of a response."""
         return cast(Tensor, self._group.call("reference_log_probs", list(samples))[0])
-
-
-class RemoteEngine:
-    """Every rank with an engine samples for its share of the prompts."""
-
-    def __init__(self, group: Group, engines: range) -> None:
-        self._group, self._engines = group, engines
-        self.version = 0
-
-    def generate(
-        self,
-        prompts: Sequence[Prompt],
-        params: SamplingParams,
-        sample_ids: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list[Sample]:
-        """n samples for each prompt, in the order of the prompts."""
-        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        size = len(self._engines)
-        idle: tuple[list[Prompt], SamplingParams, list[int], int] = ([], params, [], self.version)
-        shares = [idle] * self._group.size
-        for engine, rank in enumerate(self._engines):
-            shares[rank] = (list(prompts[engine::size]), params, list(ids[engine::size]), self.version)
-        drawn = self._group.scatter("generate", shares)
-        samples: list[Sample] = []
-        for i, prompt in enumerate(prompts):
-            first = i // size * params.n
-            for sample in drawn[self._engines[i % size]][first : first + params.n]:
-                sample.prompt = prompt  # not a copy of it: samples of a prompt are known by sharing it
-                samples.append(sample)
-        if progress is not None:
-            progress(len(samples))
-        return samples
-
-    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """n samples of one prompt."""
-        return await asyncio.to_thread(self.generate, [prompt], params, [sample_id])
-
-    def load(self, weights: Callable[[], Iterator[tuple[str, Tensor]]], version: int) -> None:
-        """The ranks have the weights, and give them to engines that keep a copy; now they are this version."""
-        self._group.call("publish", version)
-        self.version = version
-
-    def release(self) -> None:
-        """Every rank does so after each rollout."""
-
-    def close(self) -> None:
-        """The group ends with the run."""
-
-
-def is_distributed(config: Config) -> bool:
-    """Whether a run asks for more than one device."""
-    return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
-
-
-def check_distributed(config: Config) -> None:
-    """What runs on one device only, so far: said before anything starts."""
-    if config.worker.rollout.exact:
-        asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
-        raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")

@@ -15,12 +15,14 @@ from whet.distributed.weight_broadcast import Entry, Link, Meeting, table_of
 from whet.learn.sharding import precision
 from whet.model.load import load_tokenizer
 from whet.model.names import folder_weights
-from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.engine import Engine, SamplingParams, Start
+from whet.rollout.registry import engine_can, open_engine
+from whet.rollout.spec import Opening
 from whet.training import policy
 from whet.training.device import Placement, choose_placement
-from whet.training.engines import devices_shared, engine_ranks, has_own_weights, open_engine
-from whet.training.rank import RankPlan
-from whet.types import Prompt, Sample
+from whet.training.engines import devices_shared, engine_ranks
+from whet.training.plan import RankPlan
+from whet.types import Sample
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class SamplerWorker:
             )
             tokenizer = load_tokenizer(plan.tokenizer_path, config.worker.actor.model.trust_remote_code)
             log = plan.folder / f"rollout_{rank.rank}.log"
-            self._engine = open_engine(config, self._model, tokenizer, plan.ends, log, device)
+            self._engine = open_engine(Opening(config, self._model, tokenizer, plan.ends, log, device))
 
     def table(self) -> list[Entry] | None:
         """What it holds, in the order in which it must come."""
@@ -83,11 +85,11 @@ class SamplerWorker:
         ]
         self._link.receive(table, parameters, version)
         self._trained = self._later
-        self._engine.load(lambda: folder_weights(self._model), version)
+        self._engine.load_weights(lambda: folder_weights(self._model), version)
         self._held = version
 
     def generate(
-        self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], version: int
+        self, prompts: Sequence[Start], params: SamplingParams, ids: Sequence[int], version: int
     ) -> list[Sample]:
         """n samples for each of this rank's prompts, with this version of the weights or not at all."""
         if self._engine is None:
@@ -108,5 +110,5 @@ def _placement(config: Config, device: torch.device) -> Placement:
     """Where the weights arrive, in the dtype of the learner's passes; for engines that keep a copy in host memory."""
     chosen = replace(choose_placement(config), device=device)
     passes = precision(config.worker.actor.fsdp, device).param_dtype
-    home = torch.device("cpu") if has_own_weights(config) else device
+    home = device if engine_can(config).shares_weights else torch.device("cpu")
     return Placement(home, passes or chosen.dtype)

@@ -12,7 +12,6 @@ from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
 from whet.training.experience import for_fresh, sampler_log_probs
 from whet.training.measure import StepClock
-from whet.training.perception import needs_dependency, visual_dependency
 from whet.types import Sample
 
 if TYPE_CHECKING:
@@ -30,7 +29,9 @@ def compute_signals(
     if rooms.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
         needs.append("full_kl")  # in the loss it is made in the update, with its gradient
     found = {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
-    if needs_dependency(algorithm):
+    if algorithm.needs_dependency:
+        from whet.training.perception import visual_dependency
+
         found["dependency"] = visual_dependency(rooms, samples, old_log_probs_BT, step, clock)
     return found
 

@@ -12,11 +12,11 @@ from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.value_loss import value_loss
 from whet.config.schema import Config
-from whet.learn.critic import MicroValueLoss
 from whet.training.experience import Experience
 from whet.training.measure import StepClock
 
 if TYPE_CHECKING:
+    from whet.learn.critic import MicroValueLoss
     from whet.training.components import Rooms
 
 

@@ -22,7 +22,7 @@ from whet.model.gathering import part, whole
 from whet.model.load import empty_model, load_model
 from whet.model.lora import FOLDER, adapter_state, add_adapters, load_adapters, merged_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.training.experience import make_experience, sampler_log_probs
 from whet.training.objective import objective
 from whet.types import Prompt

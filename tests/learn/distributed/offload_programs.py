@@ -18,7 +18,7 @@ from whet.learn.learner import Learner
 from whet.learn.updates import Budget
 from whet.model.gathering import local, whole
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt
 
 

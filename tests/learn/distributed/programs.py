@@ -33,7 +33,7 @@ from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, whole
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.training.experience import make_experience, sampler_log_probs
 from whet.training.objective import objective
 from whet.types import Prompt, Sample

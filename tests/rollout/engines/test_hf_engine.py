@@ -12,7 +12,7 @@ from whet.model import attention
 from whet.model.attention import PackedAttention, Segment
 from whet.model.load import hidden_states
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.hf import HFEngine
+from whet.rollout.engines.hf.engine import HFEngine
 from whet.types import Prompt
 
 ENDS = tuple(range(16, 320, 24))

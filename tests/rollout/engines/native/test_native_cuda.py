@@ -12,8 +12,8 @@ from whet.learn.scoring import score
 from whet.model.fused import decoder_of, make_exact
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
 from whet.rollout.engines.native import engine as native_engine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -14,7 +14,7 @@ from whet.config.model import LoraConfig
 from whet.model.fused import decoder_of
 from whet.model.lora import adapters_off, add_adapters, merged_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt
 
 

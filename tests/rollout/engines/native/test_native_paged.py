@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="the paged runner is made of triton kernels
 from whet.errors import UserError
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.rollout.engines.native.paged import LOOKAHEAD, PagedRunner
 from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.runner import ModelRunner
@@ -136,8 +136,8 @@ def test_requests_may_leave_at_any_time(paged: Make) -> None:
         engine.submit(p, SamplingParams(n=1, max_tokens=9), i) for i, p in enumerate(_prompts(3, 18, 4))
     )
     engine.step()
-    engine.abort(leaves)
-    engine.abort(waits)
+    engine.withdraw(leaves)
+    engine.withdraw(waits)
     while stays.unfinished:
         engine.step()
     assert [r.samples(0)[0].finish for r in (leaves, waits)] == ["abort", "abort"]

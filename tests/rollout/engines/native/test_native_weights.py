@@ -7,7 +7,7 @@ import torch
 from whet.model.attention import PackedAttention, Segment
 from whet.model.load import head_of, hidden_states
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 
 
 def test_an_update_in_place_is_seen_at_once(llama, prompts, full_log_probs) -> None:

@@ -10,7 +10,8 @@ from rollout.engines.server.stand_in import SGLangStandIn
 from transformers import PreTrainedModel
 
 from whet.model.names import folder_weights
-from whet.rollout.engines.server import Client, SGLangEngine
+from whet.rollout.engines.server.client import Client
+from whet.rollout.engines.sglang.engine import SGLangEngine
 
 ENDS = tuple(range(16, 320, 24))
 
@@ -53,6 +54,6 @@ def policy(llama) -> PreTrainedModel:
 @pytest.fixture
 def engine(server, policy, open_engine, tmp_path) -> Iterator[SGLangEngine]:
     made = open_engine(server, folder=tmp_path)
-    made.load(lambda: folder_weights(policy), 3)
+    made.load_weights(lambda: folder_weights(policy), 3)
     yield made
     made.close()

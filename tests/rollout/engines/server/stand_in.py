@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from whet.model.load import load_model
 from whet.model.processor import Processor
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
+from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Media, Prompt, Sample
 
 Answer = tuple[int, Any]

@@ -9,8 +9,12 @@ from rollout.engines.server.stand_in import TrtllmStandIn
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
-from whet.rollout.engines.server import Client, CompletionsEngine, check_server
+from whet.rollout.engines.native.engine import NativeEngine
+from whet.rollout.engines.openai.engine import OpenAIEngine
+from whet.rollout.engines.server.check import check_server
+from whet.rollout.engines.server.client import Client
+from whet.rollout.engines.sglang.engine import reports_version
+from whet.rollout.engines.trtllm.engine import TrtllmEngine
 
 ENDS = tuple(range(16, 320, 24))
 
@@ -23,9 +27,9 @@ def server(llama) -> Iterator[TrtllmStandIn]:
 
 
 @pytest.fixture
-def engine(server, llama) -> Iterator[CompletionsEngine]:
-    made = CompletionsEngine(Client(server.address, None, 20.0), llama.tokenizer, frozenset(ENDS))
-    made.load(lambda: iter(()), 0)
+def engine(server, llama) -> Iterator[TrtllmEngine]:
+    made = TrtllmEngine(Client(server.address, None, 20.0), llama.tokenizer, frozenset(ENDS))
+    made.load_weights(lambda: iter(()), 0)
     yield made
     made.close()
 
@@ -53,7 +57,7 @@ def test_stop_strings_that_the_server_does_not_see_still_end_responses(engine, l
 
 def test_new_weights_are_refused(engine) -> None:
     with pytest.raises(UserError, match=r"worker\.rollout\.name=trtllm.*version 1.*val_only"):
-        engine.load(lambda: iter(()), 1)
+        engine.load_weights(lambda: iter(()), 1)
     assert engine.version == 0
 
 
@@ -71,13 +75,13 @@ def test_a_server_without_token_ids_is_refused(engine, server, prompts) -> None:
 
 
 def test_fields_that_the_server_does_not_know_are_its_own_words(server, llama, prompts) -> None:
-    engine = CompletionsEngine(Client(server.address, None, 20.0), llama.tokenizer, frozenset(ENDS), "openai")
+    engine = OpenAIEngine(Client(server.address, None, 20.0), llama.tokenizer, frozenset(ENDS))
     with pytest.raises(UserError, match=r"answered 400: .*not permitted.*return_token_ids"):
         engine.generate(prompts[:1], SamplingParams(max_tokens=2))
     engine.close()
 
 
 def test_the_server_is_looked_at_before_work(server) -> None:
-    check_server(server.address, None, "trtllm")
+    check_server(server.address, None)
     with pytest.raises(UserError, match="no SGLang server"):
-        check_server(server.address, None, "sglang")
+        check_server(server.address, None, reports_version)

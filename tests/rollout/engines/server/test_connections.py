@@ -9,13 +9,14 @@ import pytest
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.server import check_server
+from whet.rollout.engines.server.check import check_server
+from whet.rollout.engines.sglang.engine import reports_version
 from whet.types import Prompt
 
 
 def test_requests_at_once_are_bounded(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server, max_num_seqs=3)
-    engine.load(lambda: folder_weights(policy), 0)
+    engine.load_weights(lambda: folder_weights(policy), 0)
     server.go_on.clear()
     threading.Timer(0.3, server.go_on.set).start()
     engine.generate(prompts, SamplingParams(n=2, max_tokens=2))
@@ -38,7 +39,7 @@ def test_a_broken_connection_is_tried_again_and_a_refusal_is_not(engine, server,
 
 def test_a_server_that_is_gone_or_stuck_is_named(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server, timeout=1.0)
-    engine.load(lambda: folder_weights(policy), 0)
+    engine.load_weights(lambda: folder_weights(policy), 0)
     server.go_on.clear()
     with pytest.raises(UserError, match=r"no answer to /generate in 1 seconds.*server_timeout"):
         engine.generate(prompts[:2], SamplingParams(max_tokens=4))
@@ -50,13 +51,13 @@ def test_a_server_that_is_gone_or_stuck_is_named(server, open_engine, policy, pr
 
 
 def test_the_server_is_looked_at_before_work(server) -> None:
-    check_server(server.address, None, "sglang")
+    check_server(server.address, None, reports_version)
     with pytest.raises(UserError, match="/v1/models answered 404"):
-        check_server(server.address, None, "openai")
+        check_server(server.address, None)
     server.token = "secret"
     with pytest.raises(UserError, match="WHET_SERVER_TOKEN") as caught:
-        check_server(server.address, "wrong", "sglang")
+        check_server(server.address, "wrong", reports_version)
     assert "wrong" not in str(caught.value)
-    check_server(server.address, "secret", "sglang")
+    check_server(server.address, "secret", reports_version)
     with pytest.raises(UserError, match="http://host:port"):
-        check_server("localhost:30000", None, "sglang")
+        check_server("localhost:30000", None, reports_version)

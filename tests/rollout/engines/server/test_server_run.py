@@ -17,7 +17,7 @@ from whet.errors import UserError
 from whet.tracking import read_metrics
 from whet.training.job import train
 
-QUICKSTART = Path(__file__).parents[3] / "examples/quickstart.yaml"
+QUICKSTART = Path(__file__).parents[4] / "examples/quickstart.yaml"
 REWARD = """
 def compute_score(reward_inputs):
     return [{"overall": len(set(each["response"])) / 8, "accuracy": 0.0} for each in reward_inputs]
@@ -130,7 +130,10 @@ def test_a_server_without_updates_validates(server, folder) -> None:
         ("name=sglang server_address=http://gpu7:30000", r"server_folder is not set.*both machines see"),
         ("name=trtllm server_address=http://localhost:8000", r"name=trtllm: .* trainer\.val_only=true"),
         ("name=openai server_address=http://localhost:8000", r"name=openai: .* trainer\.val_only=true"),
-        ("server_address=http://localhost:8000", r"name=native samples in this process; leave the address out"),
+        (
+            "server_address=http://localhost:8000",
+            r"server_address=\S+ is for openai or sglang or trtllm or vllm, but worker\.rollout\.name=native",
+        ),
         ("free_cache_engine=true", r"free_cache_engine=true is for sglang"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ import torch
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
-from whet.types import Media, Prompt
+from whet.rollout.engines.native.engine import NativeEngine
+from whet.types import Media, Prompt, Sample, Segment
 
 
 def test_samples_are_the_learners_with_its_log_probs(engine, server, policy, prompts, ends, full_log_probs) -> None:
@@ -61,7 +62,7 @@ def test_new_weights_change_what_is_written_and_leave_no_files(
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(1.5)
-    engine.load(lambda: folder_weights(policy), 4)
+    engine.load_weights(lambda: folder_weights(policy), 4)
     after = engine.generate(prompts, params)
     assert [s.ids for s in after] != before
     assert {s.version for s in after} == {4}
@@ -79,7 +80,7 @@ def test_a_server_that_restarted_is_refused_until_it_has_the_weights(engine, ser
     server.restart()
     with pytest.raises(UserError, match=r"server_address=.* 'default' instead of 'whet-.*-3'.*restarted"):
         engine.generate(prompts, params)
-    engine.load(lambda: folder_weights(policy), 3)
+    engine.load_weights(lambda: folder_weights(policy), 3)
     engine.generate(prompts, params)
 
 
@@ -104,7 +105,7 @@ def test_a_restart_between_two_answers_is_noticed_too(engine, server, prompts) -
 
 def test_another_runs_weights_are_refused(engine, server, open_engine, policy, prompts) -> None:
     other = open_engine(server)
-    other.load(lambda: folder_weights(policy), 3)  # the same version of another run
+    other.load_weights(lambda: folder_weights(policy), 3)  # the same version of another run
     other.close()
     with pytest.raises(UserError, match="somebody else updated it"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
@@ -112,7 +113,7 @@ def test_another_runs_weights_are_refused(engine, server, open_engine, policy, p
 
 def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server)
-    with pytest.raises(UserError, match="call load first"):
+    with pytest.raises(UserError, match="call load_weights first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
     assert "/generate" not in server.paths()
     engine.close()
@@ -120,20 +121,20 @@ def test_an_engine_without_weights_does_not_sample(server, open_engine, policy, 
 
 def test_an_update_that_failed_leaves_the_engine_unusable(engine, prompts) -> None:
     with pytest.raises(UserError, match=r"did not take the weights.*model_path.*server_folder"):
-        engine.load(lambda: iter([("nonsense", torch.zeros(2))]), 4)
-    with pytest.raises(UserError, match="call load first"):
+        engine.load_weights(lambda: iter([("nonsense", torch.zeros(2))]), 4)
+    with pytest.raises(UserError, match="call load_weights first"):
         engine.generate(prompts, SamplingParams(max_tokens=4))
 
 
 def test_memory_is_given_back_and_taken_again(server, open_engine, policy, prompts) -> None:
     engine = open_engine(server, sleeps=True)
-    engine.load(lambda: folder_weights(policy), 0)
+    engine.load_weights(lambda: folder_weights(policy), 0)
     for _ in range(2):
         engine.generate(prompts[:1], SamplingParams(max_tokens=2))
         engine.release()
         engine.release()
         assert server.asleep
-    engine.load(lambda: folder_weights(policy), 1)
+    engine.load_weights(lambda: folder_weights(policy), 1)
     assert not server.asleep
     engine.release()
     engine.close()
@@ -187,3 +188,34 @@ def _until(true) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_continued_sample_sends_all_of_its_tokens_and_another_seed(engine, server, prompts) -> None:
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    (first,) = engine.generate(prompts[:1], params, [7])
+    given = replace(first, segments=[*first.segments, Segment([7, 8], by_model=False)])
+    (sample,) = engine.generate([given], params, [7])
+    before, after = server.bodies("/generate")
+    assert after["input_ids"] == prompts[0].ids + first.ids + [7, 8]
+    assert after["sampling_params"]["sampling_seed"] != before["sampling_params"]["sampling_seed"]
+    assert [(s.by_model, len(s.ids), s.version) for s in sample.segments] == [(True, 4, 3), (False, 2, 0), (True, 4, 3)]
+
+
+def test_aborted_samples_come_back_as_they_were_and_a_pause_waits_for_the_others(engine, server, prompts) -> None:
+    async def talk() -> list[list[Sample]]:
+        server.go_on.clear()
+        tasks = [asyncio.create_task(engine.sample(prompts[i], SamplingParams(max_tokens=4), i)) for i in range(3)]
+        while server.at_once < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(engine.abort, [1])
+        aborted = await tasks[1]
+        pausing = asyncio.create_task(asyncio.to_thread(engine.pause().__enter__))
+        await asyncio.sleep(0.05)
+        assert not pausing.done()
+        server.go_on.set()
+        await pausing
+        return [await tasks[0], aborted, await tasks[2]]
+
+    samples = [sample for (sample,) in asyncio.run(asyncio.wait_for(talk(), 20))]
+    assert [s.finish == "abort" for s in samples] == [False, True, False]
+    assert samples[1].ids == []

@@ -19,8 +19,10 @@ from whet.model.load import load_model, load_tokenizer
 from whet.model.names import folder_weights
 from whet.model.processor import Processor, load_processor
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
-from whet.rollout.engines.server import Client, CompletionsEngine, SGLangEngine
+from whet.rollout.engines.native.engine import NativeEngine
+from whet.rollout.engines.openai.engine import OpenAIEngine
+from whet.rollout.engines.server.client import Client
+from whet.rollout.engines.sglang.engine import SGLangEngine
 from whet.types import Media, Prompt
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -63,7 +65,7 @@ def server(folder: str, processor: Processor) -> Iterator[SGLangStandIn]:
 def engine(server: SGLangStandIn, folder: str, policy: Any, tmp_path: Path) -> Iterator[SGLangEngine]:
     tokenizer = load_tokenizer(folder)
     made = SGLangEngine(Client(server.address, None, 20.0), tokenizer, frozenset({2}), policy.config, folder=tmp_path)
-    made.load(lambda: folder_weights(policy), 1)
+    made.load_weights(lambda: folder_weights(policy), 1)
     yield made
     made.close()
 
@@ -130,7 +132,7 @@ def test_prompts_that_the_server_would_read_otherwise_are_refused_here(engine, s
 
 
 def test_other_servers_refuse_images(folder, prompts) -> None:
-    engine = CompletionsEngine(Client("http://127.0.0.1:9"), load_tokenizer(folder), frozenset({2}))
-    with pytest.raises(UserError, match=r"row 1: images and videos do not reach a trtllm server.*mode=process"):
+    engine = OpenAIEngine(Client("http://127.0.0.1:9"), load_tokenizer(folder), frozenset({2}))
+    with pytest.raises(UserError, match=r"row 1: images and videos do not reach a server of kind openai.*mode=process"):
         engine.generate(prompts[1:2], GREEDY)
     engine.close()

@@ -14,7 +14,7 @@ from whet.errors import UserError
 from whet.model import attention
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.server.weight_files import WeightFiles
+from whet.rollout.engines.sglang.weight_files import WeightFiles
 
 SIZES = {
     "vocab_size": 320,
@@ -46,7 +46,7 @@ def test_tied_weights_cross_once(llama, open_engine, prompts) -> None:
     server = SGLangStandIn(first.eval(), llama.tokenizer)
     first.set_attn_implementation(attention.NAME)
     engine = open_engine(server, config=policy.config)
-    engine.load(lambda: folder_weights(policy), 1)
+    engine.load_weights(lambda: folder_weights(policy), 1)
     assert len(engine.generate(prompts[:1], SamplingParams(max_tokens=4))) == 1
     assert torch.equal(server.model.lm_head.weight, policy.model.embed_tokens.weight)
     engine.close()

@@ -11,7 +11,8 @@ from rollout.conftest import Tiny
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerBase, Qwen3Config
 
 from whet.model.names import folder_weights
-from whet.rollout.engines.vllm import Settings, VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.settings import Settings
 
 VOCABULARY = 320
 SIZES = {
@@ -70,7 +71,7 @@ def engine(settings: Settings, tiny_model: Tiny) -> Iterator[VLLMEngine]:
     model = tiny_model.model()
     engine = VLLMEngine(settings, model.config, tiny_model.tokenizer, ENDS)
     try:
-        engine.load(lambda: folder_weights(model), 0)
+        engine.load_weights(lambda: folder_weights(model), 0)
         yield engine
     finally:
         engine.close()

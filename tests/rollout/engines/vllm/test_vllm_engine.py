@@ -13,7 +13,7 @@ from rollout.conftest import Tiny
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import Piece, SamplingParams
-from whet.rollout.engines.vllm import VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
 from whet.types import Prompt, Sample
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -88,13 +88,13 @@ def test_new_weights_are_sampled_from_and_stamped(
 ) -> None:
     other = model_of(kind, seed=1)
     before = engine.generate(prompts, GREEDY)
-    engine.load(lambda: folder_weights(other.model()), 7)
+    engine.load_weights(lambda: folder_weights(other.model()), 7)
     after = engine.generate(prompts, GREEDY)
     assert ids_of(after) != ids_of(before)
     assert ids_of(after) == [greedy(other, prompt, 24) for prompt in prompts]
     assert {sample.version for sample in after} == {7}
     engine.release()
-    engine.load(lambda: folder_weights(tiny_model.model()), 8)
+    engine.load_weights(lambda: folder_weights(tiny_model.model()), 8)
     assert ids_of(engine.generate(prompts, GREEDY)) == ids_of(before)
 
 

@@ -19,7 +19,8 @@ import json, sys
 from whet.model.load import load_model, load_tokenizer
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.vllm import Settings, VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.settings import Settings
 from whet.types import Prompt
 
 first, second, prompts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -27,7 +28,7 @@ settings = Settings(mode="inline", max_model_len=160, max_num_seqs=16, enforce_e
 engine = VLLMEngine(settings, load_model(first).config, load_tokenizer(first), frozenset({1}))
 written = []
 for version, path in enumerate((first, second)):
-    engine.load(lambda: folder_weights(load_model(path)), version)
+    engine.load_weights(lambda: folder_weights(load_model(path)), version)
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     written.append([s.ids for s in engine.generate([Prompt(str(i), ids, "") for i, ids in enumerate(prompts)], params)])
     engine.release()
@@ -39,7 +40,7 @@ print(json.dumps(written))
 def test_inline_samples_are_those_of_the_weights(
     vllm_python: str, model_of: Callable[..., Tiny], prompts: list[Prompt]
 ) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
     if subprocess.run(
         [vllm_python, "-c", "import whet.rollout.engines.vllm"], env=environment, capture_output=True
     ).returncode:

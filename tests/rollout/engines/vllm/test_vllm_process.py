@@ -18,7 +18,8 @@ from torch import Tensor
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.vllm import Settings, VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.settings import Settings
 from whet.types import Prompt
 
 psutil = pytest.importorskip("psutil")
@@ -48,7 +49,7 @@ def test_a_killed_process_is_named_and_leaves_nothing(settings: Settings, model_
     engine = VLLMEngine(settings, model.config, tiny.tokenizer, frozenset({1}))
     pid = engine.process.pid
     try:
-        engine.load(lambda: folder_weights(model), 0)
+        engine.load_weights(lambda: folder_weights(model), 0)
         threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
         long = SamplingParams(n=16, max_tokens=150, ignore_eos=True)
         with pytest.raises(UserError, match=rf"runs vLLM \(pid {pid}\) was killed by SIGKILL.*last words"):
@@ -56,7 +57,7 @@ def test_a_killed_process_is_named_and_leaves_nothing(settings: Settings, model_
         with pytest.raises(UserError, match="was killed by SIGKILL"):
             engine.generate([PROMPT], long)
         with pytest.raises(UserError, match="was killed by SIGKILL"):
-            engine.load(lambda: folder_weights(model), 1)
+            engine.load_weights(lambda: folder_weights(model), 1)
     finally:
         engine.close()
     assert members(pid) == []
@@ -77,7 +78,7 @@ def test_weights_that_cannot_be_read_end_the_engine_with_their_own_error(
         with pytest.raises(RuntimeError, match="holds version None"):
             engine.generate([PROMPT], SamplingParams())
         with pytest.raises(ZeroDivisionError, match="no weights today"):
-            engine.load(broken, 0)
+            engine.load_weights(broken, 0)
         with pytest.raises(RuntimeError, match="holds version None"):
             engine.generate([PROMPT], SamplingParams())
     finally:
@@ -104,7 +105,7 @@ def test_a_model_split_over_two_workers_is_the_same_and_both_end(
     try:
         greedy = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
         for version, tiny in enumerate(models):
-            engine.load(lambda tiny=tiny: folder_weights(tiny.model()), version)
+            engine.load_weights(lambda tiny=tiny: folder_weights(tiny.model()), version)
             assert engine.generate([PROMPT], greedy)[0].ids == tiny.engine().generate([PROMPT], greedy)[0].ids
         assert len(members(engine.process.pid)) >= 3
         os.kill(engine.process.pid, signal.SIGKILL)
@@ -118,7 +119,8 @@ def test_a_model_split_over_two_workers_is_the_same_and_both_end(
 DYING_TRAINER = """
 import os, signal, sys
 from whet.model.load import load_model, load_tokenizer
-from whet.rollout.engines.vllm import Settings, open_vllm
+from whet.rollout.engines.vllm.opening import open_vllm
+from whet.rollout.engines.vllm.settings import Settings
 path, python, mode = sys.argv[1:]
 settings = Settings(python=python, mode=mode, max_model_len=160, enforce_eager=True)
 engine = open_vllm(settings, load_model(path).config, load_tokenizer(path), frozenset({1}))

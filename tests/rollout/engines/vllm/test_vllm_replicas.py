@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.vllm import Settings, VLLMEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.settings import Settings
 from whet.types import Prompt
 
 PARAMS = SamplingParams(n=3, max_tokens=12, seed=5)
@@ -32,7 +33,7 @@ def pair(settings: Settings, model_of: Callable[..., Tiny], model: PreTrainedMod
     tiny = model_of("tied llama")
     engine = VLLMEngine(replace(settings, replicas=2), model.config, tiny.tokenizer, frozenset({1}))
     try:
-        engine.load(lambda: folder_weights(model), 0)
+        engine.load_weights(lambda: folder_weights(model), 0)
         yield engine
     finally:
         engine.close()

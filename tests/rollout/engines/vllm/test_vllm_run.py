@@ -14,7 +14,7 @@ from whet.config import load_config
 from whet.tracking import read_metrics
 from whet.training.job import train
 
-QUICKSTART = Path(__file__).parents[3] / "examples/quickstart.yaml"
+QUICKSTART = Path(__file__).parents[4] / "examples/quickstart.yaml"
 SIZES = (
     "data.max_prompt_length=96",
     "data.max_response_length=8",

@@ -14,7 +14,8 @@ from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.server.client import Client
-from whet.rollout.engines.vllm import OwnServerEngine, Settings, VLLMServerEngine
+from whet.rollout.engines.vllm.server import OwnServerEngine, VLLMServerEngine
+from whet.rollout.engines.vllm.settings import Settings
 from whet.types import Prompt
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -39,7 +40,7 @@ def test_samples_are_those_of_the_weights_it_was_given(
     with pytest.raises(UserError, match="version none of this run's, the learner's 0"):
         server.generate(prompts[:1], GREEDY)
     for version, tiny in enumerate(models):
-        server.load(lambda tiny=tiny: folder_weights(tiny.model()), version)
+        server.load_weights(lambda tiny=tiny: folder_weights(tiny.model()), version)
         samples = server.generate(prompts, GREEDY)
         assert [sample.ids for sample in samples] == [s.ids for s in tiny.engine().generate(prompts, GREEDY)]
         assert {sample.version for sample in samples} == {version}
@@ -52,7 +53,7 @@ def test_another_run_at_the_same_address_notices(
 ) -> None:
     other = VLLMServerEngine(server.client, models[0].tokenizer, frozenset({1}))
     try:
-        other.load(lambda: folder_weights(models[0].model()), 5)
+        other.load_weights(lambda: folder_weights(models[0].model()), 5)
         assert other.generate(prompts[:1], GREEDY)
         with pytest.raises(UserError, match="version 5, the learner's 1; it was restarted, or another run uses it"):
             server.generate(prompts[:1], GREEDY)

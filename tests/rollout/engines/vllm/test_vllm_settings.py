@@ -13,9 +13,8 @@ from transformers import LlamaConfig
 from whet.assets.tokenizer import make_tokenizer
 from whet.config import check_config, load_config
 from whet.errors import UserError
-from whet.rollout.engines.vllm import Settings
-from whet.rollout.engines.vllm.settings import write_folder
-from whet.training.vllm import check_vllm
+from whet.rollout.engines.vllm.opening import check_vllm
+from whet.rollout.engines.vllm.settings import Settings, write_folder
 
 NAMED = ("worker.actor.model.model_path=m", "worker.reward.reward_function=r.py:f", "data.train_files=t.jsonl")
 PLAIN = (*NAMED, "worker.rollout.n=4", "trainer.val_freq=-1")
@@ -110,7 +109,7 @@ def test_a_gpu_cache_has_what_its_sequences_need_and_vllms_share_it() -> None:
             "worker.rollout.replicas=2: several vLLMs share a device",
         ),
         (("worker.rollout.python=p",), "worker.rollout.python=p is for vllm, but worker.rollout.name=native"),
-        (("worker.rollout.tensor_parallel_size=2",), "set it to 1, or the engine to vllm"),
+        (("worker.rollout.tensor_parallel_size=2",), "leave it out, or set worker.rollout.name to vllm"),
         (("worker.rollout.mode=inline",), "worker.rollout.mode=inline is for vllm"),
         (("worker.rollout.name=vllm", "worker.rollout.exact=true"), "worker.rollout.exact=true"),
         (("worker.rollout.name=vllm", "worker.rollout.server_address=http://a:1"), "set worker.rollout.mode=server"),

@@ -29,8 +29,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from whet.assets.vision_model import QWEN2_5, QWEN3, VISION_TOKENS, image_settings
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import NativeEngine
-from whet.rollout.engines.vllm import Settings, VLLMEngine
+from whet.rollout.engines.native.engine import NativeEngine
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.settings import Settings
 from whet.types import Prompt, Sample
 
 FORBIDDEN = list(range(WORDS, WORDS + 4))
@@ -75,7 +76,7 @@ def engine(
     seeing = replace(settings, processor_from=str(folder))
     engine = VLLMEngine(seeing, model.config, words, frozenset({EOS}))
     try:
-        engine.load(lambda: folder_weights(model), 0)
+        engine.load_weights(lambda: folder_weights(model), 0)
         yield engine
     finally:
         engine.close()
@@ -126,7 +127,7 @@ def test_new_weights_look_at_an_image_anew(engine: VLLMEngine, model: PreTrained
         with torch.no_grad():
             for parameter in each.base_model.visual.parameters():
                 parameter.mul_(-0.5)
-    engine.load(lambda: folder_weights(model), 1)
+    engine.load_weights(lambda: folder_weights(model), 1)
     after = engine.generate(_prompts(model), GREEDY)
     assert [sample.ids for sample in after[1:5]] != [sample.ids for sample in before[1:5]]
     for sample in after:
@@ -136,7 +137,7 @@ def test_new_weights_look_at_an_image_anew(engine: VLLMEngine, model: PreTrained
 def test_placeholders_are_never_sampled(engine: VLLMEngine, model: PreTrainedModel) -> None:
     with torch.no_grad():
         model.lm_head.weight[FORBIDDEN] *= 20  # by themselves they would be most of what is sampled
-    engine.load(lambda: folder_weights(model), 2)
+    engine.load_weights(lambda: folder_weights(model), 2)
     for temperature in (0.0, 1.0):
         params = SamplingParams(n=4, temperature=temperature, max_tokens=6, ignore_eos=True)
         written = {token for sample in engine.generate(_prompts(model), params) for token in sample.ids}

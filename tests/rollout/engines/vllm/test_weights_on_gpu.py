@@ -17,7 +17,7 @@ from torch import Tensor
 from whet.rollout.engines.vllm.sender import WeightSender
 
 WORKER = Path(__file__).parent / "weight_worker.py"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def take(sender: WeightSender, device: str) -> dict[str, Any]:

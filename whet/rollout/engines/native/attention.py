@@ -1,4 +1,4 @@
-"""How the engine's two kinds of forward pass attend: a packed prefill, and one token for each running sequence."""
+"""Attention of the engine's forward passes: prefill, prefill behind a kept prefix, one token of each sequence."""
 
 from __future__ import annotations
 
@@ -23,6 +23,45 @@ class PrefillAttention:
     ) -> Tensor:
         self.layers[layer] = torch.stack([key_HND.transpose(0, 1), value_HND.transpose(0, 1)])
         return self._packed.attend(layer, query_HND, key_HND, value_HND, scale, window)
+
+
+class ExtendAttention:
+    """Packed attention of new tokens, each row behind keys and values that were computed before."""
+
+    def __init__(self, past: list[Tensor], lengths: list[int]) -> None:
+        """`past` holds (layers, 2, P, heads, head_dim) of each row, `lengths` its number of new tokens."""
+        self._past, self._lengths = past, lengths
+        self._layers: list[dict[int, Tensor]] = [{} for _ in past]  # of each row: layer -> (2, P + n, heads, head_dim)
+
+    def whole(self, row: int) -> Tensor:
+        """Return (layers, 2, P + n, heads, head_dim) of a row, after the forward pass."""
+        layers = self._layers[row]
+        return torch.stack([layers[layer] for layer in sorted(layers)])
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        new_2NHD = torch.stack([key_HND.transpose(0, 1), value_HND.transpose(0, 1)])
+        parts, start = [], 0
+        for row, (past, n) in enumerate(zip(self._past, self._lengths)):
+            kv = torch.cat([past[layer], new_2NHD[:, start : start + n]], dim=1)  # (2, P + n, heads, head_dim)
+            self._layers[row][layer] = kv
+            keys, values = kv.transpose(1, 2)
+            # Query i is token P + i: it sees keys 0 to P + i, or the last `window` of those.
+            at = torch.arange(kv.shape[1], device=kv.device)
+            distance = at[-n:, None] - at
+            seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            out_HND = F.scaled_dot_product_attention(
+                query_HND[None, :, start : start + n],
+                keys[None],
+                values[None],
+                attn_mask=seen,
+                scale=scale,
+                enable_gqa=query_HND.shape[0] != keys.shape[0],
+            )[0]
+            parts.append(out_HND.transpose(0, 1))
+            start += n
+        return torch.cat(parts)
 
 
 class DecodeAttention:

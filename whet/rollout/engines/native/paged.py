@@ -43,6 +43,7 @@ class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
     reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
+    keeps = False  # prefill reads no pages: a continued sample is read whole
 
     def __init__(
         self, model: PreTrainedModel, max_num_seqs: int, end_ids: frozenset[int], max_model_len: int | None = None
@@ -189,6 +190,14 @@ class PagedRunner:
             self._block_table.index_copy_(0, targets, self._block_table.index_select(0, sources))
             self._filters.move(sources, targets)
         self._state[slot_state.LIVE, running:] = 0
+
+    def settle(self) -> list[Drawn]:
+        """Read the window that is under way."""
+        flight, self._flight = self._flight, None
+        return [] if flight is None else [flight.read()]
+
+    def keep(self, slot: int, sequence: Sequence) -> None:
+        """Keep nothing."""
 
     # Tokens
 

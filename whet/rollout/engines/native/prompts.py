@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from whet.model.vision import RowMedia, vision_of
+from whet.model.modality import vision_of
 from whet.rollout.engines.native.sequence import Request
+
+if TYPE_CHECKING:
+    from whet.model.vision import RowMedia
 
 
 @dataclass(frozen=True, slots=True)

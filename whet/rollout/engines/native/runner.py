@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
-from whet.rollout.engines.native.attention import DecodeAttention, PrefillAttention
+from whet.rollout.engines.native.attention import DecodeAttention, ExtendAttention, PrefillAttention
 from whet.rollout.engines.native.cache import SlotCache
 from whet.rollout.engines.native.prompts import lay_prompts
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
-from whet.rollout.engines.native.sequence import Prefilled, Request, Sequence
+from whet.rollout.engines.native.sequence import Kept, Prefilled, Request, Sequence
 from whet.rollout.uniforms import uniforms
 
 
@@ -38,6 +38,7 @@ class Runner(Protocol):
     model: PreTrainedModel
     vocab_size: int
     reports_tops: bool  # whether it can say which tokens were likeliest
+    keeps: bool  # whether it can go on from keys and values that were kept
 
     def reserve(self, request: Request) -> bool:
         """Set memory aside for a prompt; False while there is not enough."""
@@ -63,6 +64,14 @@ class Runner(Protocol):
         """Sequences moved from slot to slot; from `running` on, slots are empty."""
         ...
 
+    def settle(self) -> list[Drawn]:
+        """Return what was drawn and not returned yet, without drawing more."""
+        ...
+
+    def keep(self, slot: int, sequence: Sequence) -> Kept | None:
+        """Copy the keys and values of a sequence that has just ended in a slot; None where it cannot."""
+        ...
+
     def finished(self, sequence: Sequence) -> None:
         """A sequence has ended, or its request has."""
         ...
@@ -80,6 +89,7 @@ class ModelRunner:
     """One token at a time over a cache of slots: the learner's module as it is, on any device."""
 
     reports_tops = True
+    keeps = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -97,6 +107,12 @@ class ModelRunner:
 
     def prefill(self, requests: list[Request]) -> None:
         """Keys, values and first logits of each prompt, all prompts in one packed row."""
+        kept = [request for request in requests if request.kept is not None]
+        requests = [request for request in requests if request.kept is None]
+        if kept:
+            self._extend(kept)
+        if not requests:
+            return
         row = lay_prompts(self.model, requests, self.device)
         lengths = row.lengths.tolist()
         attention = PrefillAttention(lengths, self.device)
@@ -108,6 +124,20 @@ class ModelRunner:
         pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
         for request, kv, logits_V in zip(requests, pieces, logits):
             request.prefilled = Prefilled(torch.stack(kv), logits_V)
+
+    def _extend(self, requests: list[Request]) -> None:
+        """The same for samples whose keys and values were kept: only what came behind those is computed."""
+        past = [cast(Kept, request.kept) for request in requests]
+        starts = [len(kept.ids) for kept in past]
+        new = [request.prompt.ids[start:] for request, start in zip(requests, starts)]
+        attention = ExtendAttention([kept.kv for kept in past], [len(ids) for ids in new])
+        ids = torch.tensor([token for each in new for token in each], device=self.device)
+        positions = torch.cat([torch.arange(s, s + len(each), device=self.device) for s, each in zip(starts, new)])
+        hidden_NH = hidden_states(self.model, ids, positions, attention)
+        ends = torch.tensor([len(each) for each in new], device=self.device).cumsum(0)
+        for i, (request, logits_V) in enumerate(zip(requests, head_of(self.model).logits(hidden_NH[ends - 1]))):
+            request.prefilled = Prefilled(attention.whole(i), logits_V)
+            request.kept = None
 
     def fits(self, sequence: Sequence) -> bool:
         """Every slot has room."""
@@ -144,6 +174,17 @@ class ModelRunner:
         """Copy what a moved sequence has in the cache."""
         for source, target, sequence in moves:
             self.cache.move(source, target, sequence.length)
+
+    def settle(self) -> list[Drawn]:
+        """Every token is returned as it is drawn."""
+        return []
+
+    def keep(self, slot: int, sequence: Sequence) -> Kept | None:
+        """Copy a slot; the last token was drawn and not read, so it has no keys and values yet."""
+        if not sequence.ids or sequence.request.prompt.media is not None:  # images shift positions
+            return None
+        ids = [*sequence.request.prompt.ids, *sequence.ids[:-1]]
+        return Kept(ids, self.cache.data[:, :, slot, : len(ids)].clone())
 
     def finished(self, sequence: Sequence) -> None:
         """A prompt is kept until its request has ended."""

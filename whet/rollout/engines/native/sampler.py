@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from whet.model.vision import placeholder_ids
+from whet.model.modality import placeholder_ids
 from whet.rollout.engine import SamplingParams
 
 _ALL = 2**31  # top-k that keeps every token

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.pages import PromptPages
+from whet.rollout.start import Begun
 from whet.types import FinishReason, Prompt, Sample
 
 
@@ -23,6 +24,7 @@ class Sequence:
     log_probs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)  # likeliest tokens, where they are asked for
     finish: FinishReason | None = None
+    marks: list[tuple[int, int]] = field(default_factory=list)  # (first token, version of the weights from there on)
     pages: list[int] = field(default_factory=list)  # of a paged cache, its own
     ahead: int = 0  # tokens that the device was told to draw and the host has not read
 
@@ -41,10 +43,18 @@ class Prefilled:
 
 
 @dataclass(slots=True, eq=False)
+class Kept:
+    """Keys and values of a sample that will be continued, of all its tokens but the last."""
+
+    ids: list[int]  # prompt and response
+    kv: Tensor  # (layers, 2, len(ids), heads, head_dim)
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """A prompt, how to sample from it, and its n sequences."""
 
-    prompt: Prompt
+    prompt: Prompt  # all tokens to read, those of a sample that is continued included
     params: SamplingParams
     sequences: list[Sequence] = field(default_factory=list)
     prefilled: Prefilled | PromptPages | None = None  # where its prompt lies, from prefill on
@@ -54,6 +64,9 @@ class Request:
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
     on_tokens: Callable[[], None] | None = None  # called as any of its sequences grows or ends
     error: BaseException | None = None  # what kept it from being finished
+    sample_id: int = 0  # of the first sequence; the others follow
+    begun: Begun | None = None  # the sample that is continued; None for a prompt
+    kept: Kept | None = None  # what need not be computed again of the prompt
 
     def raise_error(self) -> None:
         """Tell the caller what kept the request from being finished, if anything did."""
@@ -63,8 +76,9 @@ class Request:
             raise RuntimeError("sampling was interrupted") from self.error
 
     def samples(self, version: int) -> list[Sample]:
-        """The finished sequences as samples."""
+        """The finished sequences as samples; `version` is that of sequences without marks."""
+        begun = self.begun or Begun(self.prompt, self.prompt)
         return [
-            Sample.written(self.prompt, s.ids, s.log_probs, s.finish or "abort", index=s.index, version=version)
+            begun.sample(s.ids, s.log_probs, s.finish or "abort", s.index, s.marks or [(0, version)])
             for s in self.sequences
         ]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import ssl
 from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from whet.config.schema import Config
 from whet.errors import UserError
 
 KEY = "worker.rollout.server_address"
@@ -23,6 +25,17 @@ _WAITS = (0.2, 1.0, 3.0)  # seconds before each further try to connect
 _LONGEST_QUOTE = 400
 
 Answer = tuple[int, Message, bytes]  # status, headers, body
+
+
+def server_token() -> str | None:
+    """Return the server's API key, if the user has set one."""
+    return os.environ.get(TOKEN)
+
+
+def client_of(config: Config) -> Client:
+    """Return a client of the server that the config names."""
+    rollout = config.worker.rollout
+    return Client(rollout.server_address or "", server_token(), rollout.server_timeout)
 
 
 class HttpError(UserError):

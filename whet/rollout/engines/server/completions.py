@@ -1,4 +1,4 @@
-"""OpenAI's /v1/completions with token ids: TensorRT-LLM's server, and others that return the ids they wrote.
+"""OpenAI's /v1/completions with token ids, for servers that return the ids they wrote.
 
 The API has no way to give a server weights. These engines therefore sample with what the server was started with and
 nothing else: they validate and they generate, and refuse to follow training.
@@ -6,7 +6,8 @@ nothing else: they validate and they generate, and refuse to follow training.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,27 +17,21 @@ from whet.rollout.engines.server.client import KEY, Client
 from whet.rollout.engines.server.engine import NEVER, ServerEngine, Written
 from whet.types import FinishReason, Prompt
 
-# How a server is asked for the ids it wrote: TensorRT-LLM gives them instead of text, vLLM and its kin beside it.
-TOKEN_IDS: dict[str, dict[str, Any]] = {"trtllm": {"detokenize": False}, "openai": {"return_token_ids": True}}
 _FINISH: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class CompletionsEngine(ServerEngine):
-    """A server whose weights are its own."""
+    """A server whose weights are its own. A subclass has a name, and says how the server is asked for token ids."""
+
+    token_ids: ClassVar[Mapping[str, Any]] = {}  # fields of the request that make the server return the ids it wrote
 
     def __init__(
-        self,
-        client: Client,
-        tokenizer: PreTrainedTokenizerBase,
-        end_ids: frozenset[int],
-        name: str = "trtllm",
-        max_num_seqs: int = 64,
+        self, client: Client, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], max_num_seqs: int = 64
     ) -> None:
         super().__init__(client, tokenizer, end_ids, max_num_seqs)
-        self.name, self._token_ids = name, TOKEN_IDS[name]
         self._model: str | None = None  # what the server called its model when it was first asked
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load_weights(self, weights: Weights, version: int) -> None:
         """Version 0 is what the server was started with; later ones cannot reach it."""
         if version != 0:
             raise UserError(
@@ -59,7 +54,7 @@ class CompletionsEngine(ServerEngine):
     async def write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
         """One response by /v1/completions; a closed connection ends it."""
         body = {"model": self._model, "prompt": prompt.ids, **completion_params(params, self.end_ids, seed, self.never)}
-        answer = await self.client.post("/v1/completions", body | self._token_ids)
+        answer = await self.client.post("/v1/completions", body | dict(self.token_ids))
         (choice,) = answer["choices"]
         if choice.get("token_ids") is None or not choice.get("logprobs"):
             raise UserError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from concurrent.futures import Future, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,16 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.rollout.engine import Progress, SamplingParams, Weights
+from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.sequence import Request
 from whet.rollout.engines.native.sequence import Sequence as Response
 from whet.rollout.engines.native.stop import StopCheck
 from whet.rollout.engines.server.background import BackgroundLoop
 from whet.rollout.engines.server.client import KEY, Client
+from whet.rollout.spec import Capabilities
+from whet.rollout.start import Begun, begin
 from whet.rollout.uniforms import stream_keys
+from whet.rollout.whole import Gate, refuse_params, stream_whole
 from whet.types import FinishReason, Prompt, Sample
 
 NEVER = -100.0  # the least that servers add to a logit
@@ -42,7 +46,7 @@ class ServerEngine:
     """
 
     name = "server"
-    sees = False  # whether images reach the server
+    capabilities = Capabilities()
     never: tuple[int, ...] = ()  # tokens that must not be sampled: those that stand for images
 
     def __init__(
@@ -57,53 +61,80 @@ class ServerEngine:
         self._stop = StopCheck(tokenizer, end_ids)
         self._background = BackgroundLoop()
         self._slots = asyncio.Semaphore(max_num_seqs)
-        self._unfinished = 0
+        self._gate = Gate()
+        self._writing: dict[asyncio.Task[Written], int] = {}  # the id of each sample; of the engine's own loop
+        self._aborted: set[asyncio.Task[Written]] = set()
+
+    @property
+    def failure(self) -> str | None:
+        """None: a server that is gone is noticed with the next request, and may come back."""
+        return None
 
     def generate(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Start],
         params: SamplingParams,
         sample_ids: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[Sample]:
-        """n samples for each prompt, in the order of the prompts."""
-        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        for prompt in prompts:
-            self.check(prompt)
-        self.run(self.ready())
-        rows = [(p, i, first) for p, first in zip(prompts, ids, strict=True) for i in range(params.n)]
-        futures = [self._background.submit(self._sample(p, params, first, i)) for p, i, first in rows]
-        self._wait_for(futures, progress)
+        """Return n samples for each start, in the order of the starts."""
+        begun = [self._begin(prompt, params) for prompt in prompts]
+        with self._gate.enter():
+            self.run(self.ready())
+            ids = ids_of(prompts, params, sample_ids)
+            rows = [(b, i, first) for b, first in zip(begun, ids, strict=True) for i in range(params.n)]
+            futures = [self._background.submit(self._sample(b, params, first, i)) for b, i, first in rows]
+            self._wait_for(futures, progress)
         return [future.result() for future in futures]
 
-    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """n samples of one prompt; joins whatever the server decodes, leaves when cancelled."""
-        self.check(prompt)
+    async def sample(self, prompt: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """Return n samples of one start; they join what the server decodes, and leave it if the call is cancelled."""
+        begun = self._begin(prompt, params)
 
         async def all_samples() -> list[Sample]:
             await self.ready()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._sample(prompt, params, sample_id, i)) for i in range(params.n)]
+                tasks = [group.create_task(self._sample(begun, params, sample_id, i)) for i in range(params.n)]
             return [task.result() for task in tasks]
 
         try:
-            return await asyncio.wrap_future(self._background.submit(all_samples()))
+            async with self._gate.enter_async():
+                return await asyncio.wrap_future(self._background.submit(all_samples()))
         except* UserError as errors:
             failure = errors.exceptions[0]
         raise failure
+
+    def stream(
+        self,
+        prompts: Sequence[Start],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        parts: bool = True,
+    ) -> AsyncIterator[Piece]:
+        """Yield whole samples."""
+        return stream_whole(self, prompts, params, sample_ids)
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Keep any request from being sent inside the context; those that were sent are answered first."""
+        return self._gate.pause()
+
+    def abort(self, sample_ids: Collection[int] | None = None) -> None:
+        """Drop the requests of samples, all or those of some ids; who waits gets them without new tokens."""
+        self.run(self._abort_samples(None if sample_ids is None else frozenset(sample_ids)))
 
     def check(self, prompt: Prompt) -> None:
         """UserError for a prompt that cannot be sent."""
         if not prompt.ids:
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids")
         media = prompt.media
-        if not self.sees and media is not None and (media.images or media.videos or media.inputs):
+        if not self.capabilities.images and media is not None and (media.images or media.videos or media.inputs):
             raise UserError(
-                f"{prompt.uid}: images and videos do not reach a {self.name} server; worker.rollout.name=native, hf "
-                "and sglang take them, and so does vllm with worker.rollout.mode=process or inline"
+                f"{prompt.uid}: images and videos do not reach a server of kind {self.name}; "
+                "worker.rollout.name=native, hf and sglang take them, and so does vllm with "
+                "worker.rollout.mode=process or inline"
             )
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load_weights(self, weights: Weights, version: int) -> None:
         """Sample with these weights from now on, and call them `version`."""
         raise NotImplementedError
 
@@ -121,7 +152,7 @@ class ServerEngine:
     @property
     def idle(self) -> bool:
         """Whether no sample is being written for this engine."""
-        return self._unfinished == 0
+        return self._gate.idle
 
     async def ready(self) -> None:
         """Raise unless the server is there with the weights that it should have."""
@@ -131,27 +162,48 @@ class ServerEngine:
         """One response of the server; cancelled, it tells the server to stop."""
         raise NotImplementedError
 
-    async def _sample(self, prompt: Prompt, params: SamplingParams, first_id: int, index: int) -> Sample:
-        version = self.version
-        key = int(stream_keys(params.seed, torch.tensor([first_id + index])))
-        self._unfinished += 1
-        try:
-            async with self._slots:
-                written = await self.write(prompt, params, key & (2**_SEED_BITS - 1))
-        finally:
-            self._unfinished -= 1
-        return self._as_sample(prompt, params, index, written, version)
+    def _begin(self, prompt: Start, params: SamplingParams) -> Begun:
+        refuse_params(params, self.name)
+        begun = begin(prompt)
+        self.check(begun.prefix)
+        return begun
 
-    def _as_sample(self, prompt: Prompt, params: SamplingParams, index: int, written: Written, version: int) -> Sample:
+    async def _sample(self, begun: Begun, params: SamplingParams, first_id: int, index: int) -> Sample:
+        version = self.version
+        key = int(stream_keys(params.seed, torch.tensor([first_id + index]), begun.written))
+        write = asyncio.ensure_future(self._write(begun.prefix, params, key & (2**_SEED_BITS - 1)))
+        self._writing[write] = first_id + index
+        try:
+            written = await write
+        except asyncio.CancelledError:
+            if write not in self._aborted:
+                raise
+            return begun.sample([], [], "abort", index, [(0, version)])
+        finally:
+            self._aborted.discard(write)
+            del self._writing[write]
+        return self._as_sample(begun, params, index, written, version)
+
+    async def _write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
+        async with self._slots:
+            return await self.write(prompt, params, seed)
+
+    async def _abort_samples(self, sample_ids: frozenset[int] | None) -> None:
+        for write, sample_id in self._writing.items():
+            if sample_ids is None or sample_id in sample_ids:
+                self._aborted.add(write)
+                write.cancel()
+
+    def _as_sample(self, begun: Begun, params: SamplingParams, index: int, written: Written, version: int) -> Sample:
         """A server may look for ends in other places: whet's own check has the last word on where a response stops."""
         if len(written.ids) != len(written.log_probs):
             raise UserError(
                 f"{KEY}={self.client.address}: {len(written.log_probs)} log-probs for {len(written.ids)} tokens; "
                 f"is this the {self.name} server that worker.rollout.name says?"
             )
-        taken, finish = self._stop(Response(Request(prompt, params), index, 0), written.ids)
+        taken, finish = self._stop(Response(Request(begun.prefix, params), index, 0), written.ids)
         ids, log_probs = written.ids[:taken], written.log_probs[:taken]
-        return Sample.written(prompt, ids, log_probs, finish or written.finish, index=index, version=version)
+        return begun.sample(ids, log_probs, finish or written.finish, index, [(0, version)])
 
     def _wait_for(self, futures: list[Future[Sample]], progress: Progress | None) -> None:
         """Until all are done; the first failure, or an interrupt of this thread, cancels the others."""

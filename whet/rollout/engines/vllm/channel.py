@@ -88,12 +88,13 @@ class Channel:
             self._send(common | {"prompts": [prompts[which]], "requests": mine, "shown": header}, body)
         return futures
 
-    def abort(self, keys: list[str]) -> None:
-        """Let samples go that nobody waits for any more."""
+    def abort(self, keys: list[str], version: int | None = None) -> None:
+        """Let samples go; who waits for one gets an empty one of this version, if there is any."""
         with self._lock:
-            for key in keys:
-                self._waiting.pop(key, None)
+            left = [expected for key in keys if (expected := self._waiting.pop(key, None)) is not None]
         self._send({"do": "abort", "ids": keys})
+        for expected in left if version is not None else []:
+            expected.future.set_result({"ids": [], "log_probs": [], "finish": "abort", "version": version})
 
     def load(self, offer: Offer) -> Future[dict[str, Any]]:
         """Have every worker take the weights on offer; `received` of the answer is what each says it has."""

@@ -11,8 +11,9 @@ import itertools
 import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,18 +23,20 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.vision import placeholder_ids
-from whet.rollout.engine import Engine, Piece, Progress, SamplingParams, Weights
+from whet.model.modality import placeholder_ids
+from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.sequence import Request
 from whet.rollout.engines.native.sequence import Sequence as Response
 from whet.rollout.engines.native.stop import StopCheck
-from whet.rollout.engines.server.client import Client
 from whet.rollout.engines.vllm.media import MediaWriter
 from whet.rollout.engines.vllm.replicas import Replicas
-from whet.rollout.engines.vllm.server import OwnServerEngine, VLLMServerEngine
 from whet.rollout.engines.vllm.settings import Settings, write_folder
+from whet.rollout.engines.vllm.spec import IN_PROCESS
 from whet.rollout.engines.vllm.streaming import Reply, Stream, append
+from whet.rollout.spec import Capabilities
+from whet.rollout.start import Begun, begin
 from whet.rollout.uniforms import stream_keys
+from whet.rollout.whole import Gate, refuse_params, stream_whole
 from whet.types import Prompt, Sample
 
 _NEVER = -1e9  # added to a logit, it leaves a probability of zero
@@ -56,6 +59,8 @@ class VLLMEngine:
         self._source: Weights | None = None  # where the loaded version came from
         self._weights: Weights | None = None  # the same, while vLLM sleeps without a copy
         self._waking = threading.Lock()
+        self._gate = Gate()
+        self._open: dict[str, _Request] = {}  # samples that are being written, by their keys
         self._settings, self._end_ids = settings, sorted(end_ids)
         self._vocabulary = config.get_text_config().vocab_size
         self._media = MediaWriter(config, settings.dtype)
@@ -71,57 +76,85 @@ class VLLMEngine:
             self._folder.cleanup()
             raise
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        return IN_PROCESS
+
     def generate(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Start],
         params: SamplingParams,
         sample_ids: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[Sample]:
-        """n samples for each prompt, in the order of the prompts."""
-        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        self._wake()
-        requests = self._submit(prompts, params, ids)
-        try:
-            for future in as_completed([request.future for request in requests]):
-                future.result()  # one that failed ends all of them
-                if progress is not None:
-                    progress(1)
-        except BaseException:
-            self._abort(requests)
-            raise
-        return [self._sample(request) for request in requests]
+        """Return n samples for each start, in the order of the starts."""
+        with self._gate.enter():
+            self._wake()
+            requests = self._submit(prompts, params, ids_of(prompts, params, sample_ids))
+            try:
+                for future in as_completed([request.future for request in requests]):
+                    future.result()  # one that failed ends all of them
+                    if progress is not None:
+                        progress(1)
+            except BaseException:
+                self._drop(requests)
+                raise
+            return [self._sample(request) for request in requests]
 
-    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """n samples of one prompt; joins whatever is being decoded, leaves when cancelled."""
-        if self._weights is not None:
-            await asyncio.to_thread(self._wake)
-        requests = self._submit([prompt], params, [sample_id])
-        try:
-            await asyncio.gather(*(asyncio.wrap_future(request.future) for request in requests))
-        except BaseException:
-            self._abort(requests)
-            raise
-        return [self._sample(request) for request in requests]
+    async def sample(self, prompt: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
+        """Return n samples of one start; they join what is being decoded, and leave it if the call is cancelled."""
+        async with self._gate.enter_async():
+            if self._weights is not None:
+                await asyncio.to_thread(self._wake)
+            requests = self._submit([prompt], params, [sample_id])
+            try:
+                await asyncio.gather(*(asyncio.wrap_future(request.future) for request in requests))
+            except BaseException:
+                self._drop(requests)
+                raise
+            return [self._sample(request) for request in requests]
 
     async def stream(
-        self, prompts: Sequence[Prompt], params: SamplingParams, sample_ids: Sequence[int] | None = None
+        self,
+        prompts: Sequence[Start],
+        params: SamplingParams,
+        sample_ids: Sequence[int] | None = None,
+        parts: bool = True,
     ) -> AsyncIterator[Piece]:
-        """The n samples of each prompt as they are written, more at a time for a slow reader; leaves when closed."""
-        if self._weights is not None:
-            await asyncio.to_thread(self._wake)
-        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        stream = Stream(prompts, params, self._stop)
-        requests = self._submit(prompts, params, ids, stream.add)
-        try:
-            for at, request in enumerate(requests):
-                request.future.add_done_callback(partial(stream.end, at))
-            async for piece in stream.pieces():
-                yield piece
-        finally:
-            self._abort(requests)
+        """Yield the tokens of n samples of each start as they are written, more at a time to a slow reader.
 
-    def load(self, weights: Weights, version: int) -> None:
+        Parts are sent from vLLM's process one by one, so that whole samples are the cheaper ones.
+        """
+        if not parts:
+            async for piece in stream_whole(self, prompts, params, sample_ids):
+                yield piece
+            return
+        async with self._gate.enter_async():
+            if self._weights is not None:
+                await asyncio.to_thread(self._wake)
+            stream = Stream([begin(prompt).prefix for prompt in prompts], params, self._stop)
+            requests = self._submit(prompts, params, ids_of(prompts, params, sample_ids), stream.add)
+            try:
+                for at, request in enumerate(requests):
+                    request.future.add_done_callback(partial(stream.end, at))
+                async for piece in stream.pieces():
+                    yield piece
+            finally:
+                self._drop(requests)
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Keep any token from being drawn inside the context; what is being written is finished first."""
+        return self._gate.pause()
+
+    def abort(self, sample_ids: Collection[int] | None = None) -> None:
+        """End samples, all or those of some ids; who waits gets them without new tokens, and a stream with its own."""
+        writing = list(self._open.values())
+        keys = [each.key for each in writing if sample_ids is None or each.sample_id in sample_ids]
+        if keys:
+            self._vllm.abort(keys, self._loaded)
+
+    def load_weights(self, weights: Weights, version: int) -> None:
         """Sample with these weights from now on; every worker takes them, and they are checked there and here."""
         if self._vllm.pending:
             raise RuntimeError(f"{self._vllm.pending} samples are being written with the weights to be replaced")
@@ -173,33 +206,41 @@ class VLLMEngine:
 
     def _submit(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Start],
         params: SamplingParams,
         ids: Sequence[int],
         hear: Callable[[int, Reply], None] | None = None,
     ) -> list[_Request]:
-        """Queue n samples of each prompt; `hear` is told of parts of them, by their place in the list."""
+        """Queue n samples of each start; `hear` is told of parts of them, by their place in the list."""
         if self._loaded is None or self._loaded != self.version:
             raise RuntimeError(f"vLLM holds version {self._loaded} of the weights, not {self.version}: load them first")
-        for prompt in prompts:
-            self._check(prompt, params)
-        shown = {which: media for which, each in enumerate(prompts) if (media := self._media.write(each)) is not None}
-        firsts = torch.tensor(list(ids), dtype=torch.int64).reshape(-1, 1)
-        seeds = stream_keys(params.seed, (firsts + torch.arange(params.n)).view(-1)).tolist()
+        refuse_params(params, "vllm", stop_ids=True)
+        begun = [begin(prompt) for prompt in prompts]
+        for each in begun:
+            self._check(each.prefix, params)
+        shown = {which: media for which, b in enumerate(begun) if (media := self._media.write(b.prefix)) is not None}
+        samples = [(b, first, i) for b, first in zip(begun, ids, strict=True) for i in range(params.n)]
+        seeds = [int(stream_keys(params.seed, torch.tensor([first + i]), b.written)) for b, first, i in samples]
         keys = [str(next(self._keys)) for _ in seeds]
         places = {key: at for at, key in enumerate(keys)}
         futures = self._vllm.submit(
-            [prompt.ids for prompt in prompts],
+            [b.prefix.ids for b in begun],
             [(key, at // params.n, seed & (2**63 - 1)) for at, (key, seed) in enumerate(zip(keys, seeds))],  # none < 0
             self._options(params),
             self._loaded,
             shown,
             None if hear is None else lambda key, part: hear(places[key], part),
         )
-        return [
-            _Request(key, prompts[at // params.n], params, at % params.n, future)
-            for at, (key, future) in enumerate(zip(keys, futures))
+        requests = [
+            _Request(key, b, params, i, first + i, future) for key, (b, first, i), future in zip(keys, samples, futures)
         ]
+        for request in requests:
+            self._open[request.key] = request
+            request.future.add_done_callback(partial(self._ended, request.key))
+        return requests
+
+    def _ended(self, key: str, _future: Future[Reply]) -> None:
+        self._open.pop(key, None)
 
     def _check(self, prompt: Prompt, params: SamplingParams) -> None:
         if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._vocabulary:
@@ -228,14 +269,17 @@ class VLLMEngine:
             "skip_special_tokens": False,
         } | ({"logit_bias": self._never} if self._never else {})
 
-    def _abort(self, requests: list[_Request]) -> None:
+    def _drop(self, requests: list[_Request]) -> None:
+        """Let requests go that nobody waits for any more."""
         left = [request.key for request in requests if not request.future.done()]
         if left:
             self._vllm.abort(left)
+            for key in left:
+                self._open.pop(key, None)
 
     def _sample(self, request: _Request) -> Sample:
         reply = request.future.result()
-        asked = Request(request.prompt, request.params)
+        asked = Request(request.begun.prefix, request.params, begun=request.begun)
         asked.sequences = [Response(asked, request.index, 0)]
         append(asked.sequences[0], reply, self._stop)
         return asked.samples(reply["version"])[0]
@@ -246,27 +290,8 @@ class _Request:
     """One sample on its way."""
 
     key: str
-    prompt: Prompt
+    begun: Begun
     params: SamplingParams
     index: int
+    sample_id: int
     future: Future[Reply]
-
-
-def open_vllm(
-    settings: Settings,
-    config: PretrainedConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    end_ids: frozenset[int],
-    client: Client | None = None,
-    log: Path | None = None,
-) -> Engine:
-    """The engine of the mode that the settings name; `client` speaks to a server that is up already."""
-    if settings.mode != "server":
-        return VLLMEngine(settings, config, tokenizer, end_ids, log)
-    server = (
-        OwnServerEngine(settings, config, tokenizer, end_ids, log)
-        if client is None
-        else VLLMServerEngine(client, tokenizer, end_ids, settings.max_num_seqs)
-    )
-    server.never = tuple(placeholder_ids(config))
-    return server

@@ -90,10 +90,10 @@ class Replicas:
                 futures |= zip((key for key, _, _ in share), queued)
         return [futures[key] for key, _, _ in requests]
 
-    def abort(self, keys: list[str]) -> None:
-        """Let samples go that nobody waits for any more."""
+    def abort(self, keys: list[str], version: int | None = None) -> None:
+        """Let samples go; who waits for one gets an empty one of this version, if there is any."""
         for channel in self._channels:
-            channel.abort(keys)
+            channel.abort(keys, version)
 
     def load(self, weights: Weights, version: int, again: bool = False) -> None:
         """Have every worker take these weights, and see that all of them have them.

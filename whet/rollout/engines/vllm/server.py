@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -27,6 +27,7 @@ from whet.rollout.engines.server.engine import Written
 from whet.rollout.engines.vllm.process import end_group, ending, last_output
 from whet.rollout.engines.vllm.sender import WeightSender
 from whet.rollout.engines.vllm.settings import CHILD, EXTENSION, Settings, write_folder
+from whet.rollout.engines.vllm.spec import EXTERNAL, OWN_SERVER
 from whet.system import groups, listeners
 from whet.types import Prompt
 
@@ -36,13 +37,11 @@ _POLL_SECONDS = 0.5
 class VLLMServerEngine(CompletionsEngine):
     """A vLLM server that follows training; one that restarted holds no version and is not used."""
 
-    def __init__(
-        self, client: Client, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], max_num_seqs: int = 64
-    ) -> None:
-        super().__init__(client, tokenizer, end_ids, "openai", max_num_seqs)
-        self.name = "vllm"
+    name = "vllm"
+    capabilities = EXTERNAL
+    token_ids: ClassVar = {"return_token_ids": True}
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load_weights(self, weights: Weights, version: int) -> None:
         """Have every worker of the server fetch these weights, and see that all of them did."""
         if not self.idle:
             raise RuntimeError("samples are being written with the weights to be replaced")
@@ -95,6 +94,8 @@ class VLLMServerEngine(CompletionsEngine):
 
 class OwnServerEngine(VLLMServerEngine):
     """A server that is started here, on loopback with a random API key, and ended with the run."""
+
+    capabilities = OWN_SERVER
 
     def __init__(
         self,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.config import Config
 from whet.errors import UserError
-from whet.model.vision import has_vision
+from whet.model.modality import has_vision, placeholder_ids
 from whet.rollout.engine import Engine
-from whet.rollout.engines.server import TOKEN, Client, check_server
-from whet.rollout.engines.vllm import Settings, open_vllm
+from whet.rollout.engines.server.check import check_server
+from whet.rollout.engines.server.client import Client, client_of, server_token
+from whet.rollout.engines.vllm.engine import VLLMEngine
+from whet.rollout.engines.vllm.server import OwnServerEngine, VLLMServerEngine
+from whet.rollout.engines.vllm.settings import Settings
+from whet.rollout.spec import Opening
 
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}  # as vLLM writes them
 
@@ -23,8 +26,6 @@ _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}  # as vLLM w
 def check_vllm(config: Config, model: PretrainedConfig) -> None:
     """UserError unless vLLM can be found where the config says, and the model can be split as it says."""
     rollout = config.worker.rollout
-    if rollout.name != "vllm":
-        return
     size, heads = rollout.tensor_parallel_size, model.get_text_config().num_attention_heads
     if heads % size:
         fitting = ", ".join(str(each) for each in range(1, heads + 1) if heads % each == 0)
@@ -39,26 +40,17 @@ def check_vllm(config: Config, model: PretrainedConfig) -> None:
             "that or less"
         )
     if rollout.server_address is not None:
-        check_server(rollout.server_address, os.environ.get(TOKEN), rollout.name)
+        check_server(rollout.server_address, server_token())
     else:
         settings = _settings(config, torch.float32, on_cpu=True)
         replace(settings, processor_from=model.name_or_path if has_vision(model) else None).check()
 
 
-def open_vllm_engine(
-    config: Config,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: frozenset[int],
-    log: Path | None,
-    device: torch.device | None = None,
-) -> Engine:
-    """vLLM on a device, or on the model's, started or connected to; it samples once it was given weights."""
-    rollout = config.worker.rollout
-    client = None
-    if rollout.server_address is not None:
-        client = Client(rollout.server_address, os.environ.get(TOKEN), rollout.server_timeout)
-    device = device or model.device
+def open_for(opening: Opening) -> Engine:
+    """Start vLLM, or connect to its server; it samples once it was given weights."""
+    config, model = opening.config, opening.policy
+    client = client_of(config) if config.worker.rollout.server_address is not None else None
+    device = opening.device or model.device
     settings = _settings(config, model.dtype, on_cpu=device.type == "cpu")
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     settings = replace(
@@ -68,7 +60,27 @@ def open_vllm_engine(
         processor_from=model.name_or_path if has_vision(model.config) else None,
         weights_at_hand=not several and not config.worker.actor.offload.offload_params,  # those wait elsewhere
     )
-    return open_vllm(settings, model.config, tokenizer, ends, client, log)
+    return open_vllm(settings, model.config, opening.tokenizer, opening.ends, client, opening.log)
+
+
+def open_vllm(
+    settings: Settings,
+    config: PretrainedConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    end_ids: frozenset[int],
+    client: Client | None = None,
+    log: Path | None = None,
+) -> Engine:
+    """The engine of the mode that the settings name; `client` speaks to a server that is up already."""
+    if settings.mode != "server":
+        return VLLMEngine(settings, config, tokenizer, end_ids, log)
+    server = (
+        OwnServerEngine(settings, config, tokenizer, end_ids, log)
+        if client is None
+        else VLLMServerEngine(client, tokenizer, end_ids, settings.max_num_seqs)
+    )
+    server.never = tuple(placeholder_ids(config))
+    return server
 
 
 def _settings(config: Config, learner: torch.dtype, on_cpu: bool) -> Settings:

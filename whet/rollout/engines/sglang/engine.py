@@ -17,12 +17,13 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.vision import placeholder_ids
+from whet.model.modality import placeholder_ids
 from whet.rollout.engine import SamplingParams, Weights
 from whet.rollout.engines.server.client import KEY, Client, HttpError
 from whet.rollout.engines.server.engine import NEVER, ServerEngine, Written
-from whet.rollout.engines.server.pictures import Pictures
-from whet.rollout.engines.server.weight_files import WeightFiles
+from whet.rollout.engines.sglang.pictures import Pictures
+from whet.rollout.engines.sglang.spec import CAPABILITIES
+from whet.rollout.engines.sglang.weight_files import WeightFiles
 from whet.types import FinishReason, Prompt
 
 _CACHE = {"tags": ["kv_cache"]}  # the weights stay: a rollout may follow without an update between
@@ -33,7 +34,7 @@ class SGLangEngine(ServerEngine):
     """A server that was started with `python -m sglang.launch_server`."""
 
     name = "sglang"
-    sees = True
+    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class SGLangEngine(ServerEngine):
         self._loaded: str | None = None  # the server's name for the weights it should have
         self._waking = asyncio.Lock()
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load_weights(self, weights: Weights, version: int) -> None:
         """Write the weights to files and have the server read them; requests that it is serving end first."""
         folder = self._files.write(weights, version)
         self._loaded = None  # until the server says otherwise: an update that failed half-way leaves nobody knows what
@@ -83,7 +84,9 @@ class SGLangEngine(ServerEngine):
     async def ready(self) -> None:
         """Wake the server and see that it has the weights of `version`."""
         if self._loaded is None:
-            raise UserError(f"{KEY}={self.client.address}: the server has no weights of this run; call load first")
+            raise UserError(
+                f"{KEY}={self.client.address}: the server has no weights of this run; call load_weights first"
+            )
         await self._wake()
         self._compare(await served_version(self.client), self._loaded)
 
@@ -161,6 +164,15 @@ class SGLangEngine(ServerEngine):
                 "restarted, or somebody else updated it. Nothing it wrote is used; start the run again, which goes on "
                 "from its last checkpoint and gives the server its weights"
             )
+
+
+async def reports_version(client: Client) -> None:
+    """Raise a `UserError` unless it is an SGLang server that names its weights."""
+    if await served_version(client) is None:
+        raise UserError(
+            f"{KEY}={client.address}: this SGLang does not say which weights it has (weight_version in /model_info); "
+            "use a newer one"
+        )
 
 
 async def served_version(client: Client) -> str | None:

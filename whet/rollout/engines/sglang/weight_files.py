@@ -16,6 +16,11 @@ from transformers import PretrainedConfig
 from whet.errors import UserError
 from whet.rollout.engine import Weights
 
+DTYPES = {
+    **dict.fromkeys(("bf16", "bfloat16"), torch.bfloat16),
+    **dict.fromkeys(("fp16", "float16"), torch.float16),
+    **dict.fromkeys(("fp32", "float32"), torch.float32),
+}
 BUCKET_BYTES = 2**31  # of host memory at a time, and of one file
 _KEY = "worker.rollout.server_folder"
 

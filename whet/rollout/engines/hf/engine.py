@@ -6,8 +6,9 @@ a call at a time, so a sample depends on its batch here. Log-probs come from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -17,14 +18,30 @@ from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteria,
 
 from whet.errors import DivergedError
 from whet.model import attention
-from whet.model.vision import TIMES, check_prompt, placeholder_ids, vision_of
-from whet.rollout.engine import Progress, SamplingParams, Weights
+from whet.model.modality import check_prompt, placeholder_ids, vision_of
+from whet.model.vision import TIMES
+from whet.rollout.batch_engine import BatchEngine
+from whet.rollout.engine import Progress, SamplingParams, Start, ids_of
+from whet.rollout.engines.hf.spec import CAPABILITIES
+from whet.rollout.start import Begun, begin
 from whet.rollout.uniforms import stream_keys
+from whet.rollout.whole import refuse_params
 from whet.types import FinishReason, Prompt, Sample
 
 
-class HFEngine:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One sample of a batch."""
+
+    begun: Begun
+    index: int  # which of the start's n samples
+    sample_id: int
+
+
+class HFEngine(BatchEngine):
     """`model.generate` behind the Engine protocol."""
+
+    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -33,54 +50,54 @@ class HFEngine:
         end_ids: frozenset[int],
         max_num_seqs: int = 64,
     ) -> None:
-        self.version = 0
+        super().__init__()
         self._model, self._tokenizer, self._end_ids = model, tokenizer, end_ids
         self._max_num_seqs = max_num_seqs
+        self._stop_early: _Aborted | None = None  # while a batch is being sampled
 
     def generate(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Start],
         params: SamplingParams,
         sample_ids: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[Sample]:
-        """n samples for each prompt, in the order of the prompts."""
-        ids = range(0, len(prompts) * params.n, params.n) if sample_ids is None else sample_ids
-        rows = [(p, i, first + i) for p, first in zip(prompts, ids) for i in range(params.n)]
+        """Return n samples for each start, in the order of the starts."""
+        refuse_params(params, "hf")
+        ids = ids_of(prompts, params, sample_ids)
+        begun = [begin(prompt) for prompt in prompts]
+        rows = [_Row(b, i, first + i) for b, first in zip(begun, ids, strict=True) for i in range(params.n)]
         samples: list[Sample] = []
         for start in range(0, len(rows), self._max_num_seqs):
             batch = rows[start : start + self._max_num_seqs]
-            samples += self._batch(batch, params)
+            with self.turn:
+                samples += self._batch(batch, params)
             if progress is not None:
                 progress(len(batch))
         return samples
 
-    async def sample(self, prompt: Prompt, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        """n samples of one prompt."""
-        return self.generate([prompt], params, [sample_id])
-
-    def release(self) -> None:
-        """Nothing is held between calls."""
-
-    def load(self, weights: Weights, version: int) -> None:
-        """Note the version: the model is the learner's own, so its weights are here already."""
-        self.version = version
-
-    def close(self) -> None:
-        """Nothing was started."""
+    def abort(self, sample_ids: Collection[int] | None = None) -> None:
+        """End rows of the batch that is being sampled, with what they have."""
+        if (batch := self._stop_early) is not None:
+            batch.abort(sample_ids)
 
     @torch.no_grad()
-    def _batch(self, rows: list[tuple[Prompt, int, int]], params: SamplingParams) -> list[Sample]:
-        pad = self._tokenizer.pad_token_id
-        width = max(len(p.ids) for p, _, _ in rows)
-        ids = torch.tensor([[pad] * (width - len(p.ids)) + p.ids for p, _, _ in rows], device=self._model.device)
-        mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p, _, _ in rows], device=ids.device)
-        seed = int(stream_keys(params.seed, torch.tensor([rows[0][2]])))
-        shown = self._media(ids, [prompt for prompt, _, _ in rows])
-        with _plain(self._model), torch.random.fork_rng():
-            torch.manual_seed(seed)
-            output = self._generate(ids, mask, shown | self._options(params, width))
-        return self._samples(rows, output, params)
+    def _batch(self, rows: list[_Row], params: SamplingParams) -> list[Sample]:
+        pad, prompts = self._tokenizer.pad_token_id, [row.begun.prefix for row in rows]
+        width = max(len(p.ids) for p in prompts)
+        ids = torch.tensor([[pad] * (width - len(p.ids)) + p.ids for p in prompts], device=self._model.device)
+        mask = torch.tensor([[0] * (width - len(p.ids)) + [1] * len(p.ids) for p in prompts], device=ids.device)
+        first = rows[0]
+        seed = int(stream_keys(params.seed, torch.tensor([first.sample_id]), first.begun.written))
+        shown = self._media(ids, prompts)
+        aborted = self._stop_early = _Aborted([row.sample_id for row in rows], width)
+        try:
+            with _plain(self._model), torch.random.fork_rng():
+                torch.manual_seed(seed)
+                output = self._generate(ids, mask, shown | self._options(params, width, aborted))
+        finally:
+            self._stop_early = None
+        return self._samples(rows, output, params, aborted)
 
     def _generate(self, ids: Tensor, mask: Tensor, options: Mapping[str, object]) -> Any:
         try:
@@ -108,7 +125,7 @@ class HFEngine:
                 inputs |= {TIMES: torch.cat(seconds)}
         return inputs
 
-    def _options(self, params: SamplingParams, prompt_width: int) -> dict[str, object]:
+    def _options(self, params: SamplingParams, prompt_width: int, aborted: _Aborted) -> dict[str, object]:
         options: dict[str, object] = {
             "max_new_tokens": params.max_tokens,
             "do_sample": params.temperature > 0,
@@ -125,26 +142,25 @@ class HFEngine:
                 "top_k": max(params.top_k, 0),
                 "min_p": params.min_p or None,
             }
+        criteria = StoppingCriteriaList([aborted])
         if params.stop:
-            wrote_stop = _WroteStop(self._tokenizer, params.stop, prompt_width)
-            options["stopping_criteria"] = StoppingCriteriaList([wrote_stop])
-        return options
+            criteria.append(_WroteStop(self._tokenizer, params.stop, prompt_width))
+        return options | {"stopping_criteria": criteria}
 
     def _samples(
-        self, rows: list[tuple[Prompt, int, int]], output: GenerateDecoderOnlyOutput, params: SamplingParams
+        self, rows: list[_Row], output: GenerateDecoderOnlyOutput, params: SamplingParams, aborted: _Aborted
     ) -> list[Sample]:
         logits_BTV = torch.stack(list(output.logits or ()), dim=1).float() / (params.temperature or 1.0)
         steps = logits_BTV.shape[1]
         response_BT = output.sequences[:, -steps:]
         log_probs_BT = torch.log_softmax(logits_BTV, -1).gather(2, response_BT.unsqueeze(2)).squeeze(2)
         samples = []
-        for (prompt, index, _), ids, log_probs in zip(rows, response_BT.tolist(), log_probs_BT.tolist()):
+        for at, (row, ids, log_probs) in enumerate(zip(rows, response_BT.tolist(), log_probs_BT.tolist())):
+            ids = ids[: aborted.lengths.get(at)]
             length, stopped = self._length(ids, params)
-            finish: FinishReason = "stop" if stopped else "length"
-            written = Sample.written(
-                prompt, ids[:length], log_probs[:length], finish, index=index, version=self.version
-            )
-            samples.append(written)
+            finish: FinishReason = "stop" if stopped else "abort" if at in aborted.lengths else "length"
+            new = ids[:length], log_probs[:length]
+            samples.append(row.begun.sample(*new, finish, row.index, [(0, self.version)]))
         return samples
 
     def _length(self, ids: list[int], params: SamplingParams) -> tuple[int, bool]:
@@ -181,3 +197,23 @@ class _WroteStop(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Tensor, **_unused: object) -> Tensor:
         texts = self._tokenizer.batch_decode(input_ids[:, self._prompt_width :], skip_special_tokens=False)
         return torch.tensor([any(s in text for s in self._stop) for text in texts], device=input_ids.device)
+
+
+class _Aborted(StoppingCriteria):
+    """Ends the rows that somebody aborts, and notes how long they were."""
+
+    def __init__(self, sample_ids: list[int], prompt_width: int) -> None:
+        self._ids, self._prompt_width = sample_ids, prompt_width
+        self._asked: list[Collection[int] | None] = []  # ids, or None for all
+        self.lengths: dict[int, int] = {}  # of each row that was aborted
+
+    def abort(self, sample_ids: Collection[int] | None) -> None:
+        """End these with the next token; called from any thread."""
+        self._asked.append(sample_ids)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_unused: object) -> Tensor:
+        for sample_ids in list(self._asked):
+            for row, sample_id in enumerate(self._ids):
+                if sample_ids is None or sample_id in sample_ids:
+                    self.lengths.setdefault(row, input_ids.shape[1] - self._prompt_width)
+        return torch.tensor([row in self.lengths for row in range(len(input_ids))], device=input_ids.device)

@@ -1,0 +1,74 @@
+"""What the quickstart imports: only what it uses, by the count of bench/imports.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+QUICK = ("trainer.val_before_train=false", "trainer.val_freq=-1", "trainer.save_freq=-1", "trainer.device=cpu")
+# Engines, Ray, vision and VPPO are for those who ask for them.
+FOREIGN = (
+    "whet.rollout.engines.hf",
+    "whet.rollout.engines.vllm",
+    "whet.rollout.engines.server",
+    "whet.rollout.engines.sglang",
+    "whet.rollout.engines.openai",
+    "whet.rollout.engines.trtllm",
+    "whet.distributed.ray_cluster",
+    "whet.distributed.torchrun",
+    "whet.training.rank",
+    "whet.model.vision",
+    "whet.model.processor",
+    "whet.data.images",
+    "whet.data.videos",
+    "whet.data.masking",
+    "whet.training.perception",
+    "whet.training.token_selection",
+    "whet.algos.correction",
+    "whet.learn.critic",
+    "whet.serving",
+    "whet.evals",
+)
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import imports
+
+    return imports
+
+
+def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings(imports) -> None:
+    source = '''"""A module.
+
+Its docstring."""
+
+import os  # a comment behind code
+
+
+class A:
+    """One line."""
+
+    # a comment
+    text = """two
+lines"""
+
+    def f(self):
+        """Docs."""
+        return (
+            1
+        )
+'''
+    assert imports.lines_of_code(source) == 8
+
+
+def test_the_quickstart_imports_what_it_uses(imports, quickstart, tmp_path) -> None:
+    found = imports.imported(imports.quickstart([*QUICK, "data.rollout_batch_size=4"], str(tmp_path)))
+    foreign = [name for name in found if any(name == each or name.startswith(f"{each}.") for each in FOREIGN)]
+    assert not foreign
+    lines = sum(imports.lines_of_code(Path(file).read_text()) for file in found.values())
+    assert len(found) <= 205
+    assert lines <= 12_000

@@ -1,0 +1,229 @@
+"""The loop of the native engine: join and leave, prefill, admit, decode, drop what finished.
+
+Requests come from any thread. One thread steps at a time: a caller that waits, or a thread of the loop's own that runs
+while anything is unfinished. Every step serves all requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from whet.errors import UserError
+from whet.model.modality import check_prompt
+from whet.rollout.engine import SamplingParams, Start
+from whet.rollout.engines.native.runner import Drawn, Runner
+from whet.rollout.engines.native.scheduler import Scheduler
+from whet.rollout.engines.native.sequence import Kept, Request, Sequence
+from whet.rollout.engines.native.stop import StopCheck
+from whet.rollout.start import Begun, begin
+from whet.rollout.uniforms import stream_keys
+
+
+class StepLoop:
+    """Requests and the steps that write them."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: PreTrainedTokenizerBase,
+        end_ids: frozenset[int],
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+    ) -> None:
+        self.version = 0
+        self._runner = runner
+        self._scheduler = Scheduler(max_num_seqs)
+        self._stop = StopCheck(tokenizer, end_ids)
+        self._prefill_tokens = max_num_batched_tokens
+        self._turnstile = threading.RLock()  # passed before each step, so that who pauses need not outrun who steps
+        self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
+        self._queue = threading.Lock()  # held for moments: the inbox and the thread
+        self._inbox: list[Callable[[], None]] = []  # requests that join and leave with the next step, in their order
+        self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
+        self._driver: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keep any token from being drawn inside the context; what is being written goes on afterwards."""
+        with self._turnstile, self._stepping:
+            yield
+
+    def submit(
+        self,
+        prompt: Start,
+        params: SamplingParams,
+        sample_id: int = 0,
+        on_finish: Callable[[Request], None] | None = None,
+        on_tokens: Callable[[], None] | None = None,
+    ) -> Request:
+        """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
+        begun = begin(prompt)
+        self._check(begun, params)
+        keys = stream_keys(params.seed, torch.arange(params.n) + sample_id, begun.written).tolist()
+        request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
+        request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
+        request.begun, request.sample_id = begun, sample_id
+        with self._queue:
+            self._inbox.append(partial(self._join, request))
+        return request
+
+    def withdraw(self, request: Request) -> None:
+        """Let a request leave; its unfinished sequences end as "abort" with what they have."""
+        with self._queue:
+            self._inbox.append(partial(self._leave, request.sequences))
+
+    def abort(self, sample_ids: Collection[int] | None = None) -> None:
+        """End samples that are being written, all or those of some ids; their callers get what was written."""
+        with self._queue:
+            self._inbox.append(partial(self._abort, None if sample_ids is None else frozenset(sample_ids)))
+
+    @torch.no_grad()  # not inference_mode: the model may cache tensors that training uses too
+    def step(self) -> bool:
+        """Bring every running sequence one token further; False when there was nothing to do.
+
+        When it fails, every request ends with that error: a step that broke off half-way cannot be taken up again.
+        """
+        with self._turnstile:
+            self._stepping.acquire()
+        try:
+            return self._step()
+        except BaseException as error:
+            self._fail_all(error)
+            raise
+        finally:
+            self._stepping.release()
+
+    def _step(self) -> bool:
+        self._join_and_leave()
+        scheduler, runner = self._scheduler, self._runner
+        if requests := scheduler.to_prefill(self._prefill_tokens, runner.reserve):
+            runner.prefill(requests)
+        while admitted := scheduler.admit(runner.fits):
+            self._append(runner.admit(admitted))
+            self._remove_finished()  # a first token may already be the end
+        if not scheduler.running:
+            return bool(requests)
+        self._append(runner.decode(scheduler.running))
+        self._remove_finished()
+        return True
+
+    def _check(self, begun: Begun, params: SamplingParams) -> None:
+        """Raise a `UserError` for what cannot be sampled: inside a step it would cost every request its samples."""
+        prompt = begun.prefix
+        if not prompt.ids or min(prompt.ids) < 0 or max(prompt.ids) >= self._runner.vocab_size:
+            last = self._runner.vocab_size - 1
+            raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
+        check_prompt(self._runner.model, prompt)
+        if params.top_logprobs and not self._runner.reports_tops:
+            raise UserError(
+                "top_logprobs: on a GPU the native engine knows the log-prob of the token it wrote and not those of "
+                "others; ask for 0"
+            )
+
+    def _join(self, request: Request) -> None:
+        params, ids = request.params, request.prompt.ids
+        kept = self._kept.pop((params.seed, request.sample_id), None)
+        # What was kept under this id serves whoever goes on with the same tokens, and nobody else.
+        if kept is not None and params.n == 1 and request.prompt.media is None and ids[: len(kept.ids)] == kept.ids:
+            request.kept = kept if len(kept.ids) < len(ids) else None
+        self._scheduler.add(request)
+
+    def _abort(self, sample_ids: frozenset[int] | None) -> None:
+        writing = [*self._scheduler.running, *self._scheduler.waiting]
+        self._leave([s for s in writing if sample_ids is None or s.request.sample_id + s.index in sample_ids])
+
+    def _leave(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            if sequence.finish is None:
+                sequence.finish = "abort"
+                self._finished(sequence)
+        waiting = self._scheduler.waiting
+        self._scheduler.waiting = type(waiting)(s for s in waiting if s.finish is None)
+        self._remove_finished()
+
+    def _append(self, drawn: list[Drawn]) -> None:
+        """Add tokens to the sequences that go on, and see which are finished by them."""
+        for sequence, tokens, log_probs, tops in (each for some in drawn for each in some):
+            if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
+                continue
+            if not sequence.marks or sequence.marks[-1][1] != self.version:
+                sequence.marks.append((len(sequence.ids), self.version))
+            taken, finish = self._stop(sequence, tokens)
+            sequence.ids += tokens[:taken]
+            sequence.tops += tops[:taken]
+            sequence.log_probs += log_probs[:taken]
+            sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
+            if sequence.finish is not None:
+                self._finished(sequence)
+            elif sequence.request.on_tokens is not None:
+                sequence.request.on_tokens()
+
+    def _finished(self, sequence: Sequence) -> None:
+        request = sequence.request
+        if request.params.keep:
+            self._keep(sequence)
+        request.unfinished -= 1
+        self._runner.finished(sequence)
+        if request.on_finish is not None:
+            request.on_finish(request)
+        if request.on_tokens is not None:
+            request.on_tokens()
+
+    def _keep(self, sequence: Sequence) -> None:
+        """Hold on to what a sequence has in the cache, for as many sequences as there are slots."""
+        slot = next((slot for slot, each in enumerate(self._scheduler.running) if each is sequence), None)
+        kept = self._runner.keep(slot, sequence) if slot is not None else None
+        if kept is not None:
+            self._kept[sequence.request.params.seed, sequence.request.sample_id + sequence.index] = kept
+            while len(self._kept) > self._scheduler.max_num_seqs:
+                self._kept.popitem(last=False)
+
+    def _remove_finished(self) -> None:
+        before = len(self._scheduler.running)
+        moves = self._scheduler.remove_finished()
+        if len(self._scheduler.running) < before:
+            self._runner.rearrange(moves, len(self._scheduler.running))
+
+    def _join_and_leave(self) -> None:
+        with self._queue:
+            inbox, self._inbox = self._inbox, []
+        for change in inbox:
+            change()
+
+    def _drive(self) -> None:
+        """See that a background thread is stepping."""
+        with self._queue:
+            if self._driver is None or not self._driver.is_alive():
+                self._driver = threading.Thread(target=self._step_until_idle, name="whet-engine", daemon=True)
+                self._driver.start()
+
+    def _step_until_idle(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):  # whoever waits was given it
+                self.step()
+            # Both locks: another thread inside a step may hold requests that are in none of these lists.
+            with self._stepping, self._queue:
+                if not (self._inbox or self._scheduler.waiting or self._scheduler.running):
+                    self._driver = None
+                    return
+
+    def _fail_all(self, error: BaseException) -> None:
+        """End every request with this error."""
+        self._kept.clear()
+        self._join_and_leave()
+        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+            if sequence.finish is None:
+                sequence.finish = "abort"
+                sequence.request.error = error
+                self._finished(sequence)
+        self._scheduler.running.clear()
+        self._scheduler.waiting.clear()
+        self._runner.reset()
+        self._kept.clear()

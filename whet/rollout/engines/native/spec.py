@@ -1,0 +1,42 @@
+"""The native engine as configs name it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whet.rollout.spec import Capabilities, EngineSpec, Opening
+
+if TYPE_CHECKING:
+    from whet.rollout.engine import Engine
+
+# Whether keys and values of a sample can be kept depends on the device, which an open engine knows.
+CAPABILITIES = partial(
+    Capabilities,
+    shares_weights=True,
+    updates_in_flight=True,
+    exact_log_probs=True,
+    streams=True,
+    images=True,
+    partial=True,
+    serves=True,
+)
+
+
+def _open(opening: Opening) -> Engine:
+    from whet.rollout.engines.native.engine import NativeEngine
+
+    rollout = opening.config.worker.rollout
+    return NativeEngine(
+        opening.policy,
+        opening.tokenizer,
+        opening.ends,
+        opening.slots,
+        rollout.max_num_batched_tokens,
+        max_model_len=opening.longest,
+        memory_share=rollout.gpu_memory_utilization,
+        eager=rollout.enforce_eager or opening.moving,
+    )
+
+
+SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact"}))

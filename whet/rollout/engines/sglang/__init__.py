@@ -1,0 +1,1 @@
+"""SGLang's server as an engine: weights reach it as files."""

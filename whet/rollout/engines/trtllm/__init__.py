@@ -1,0 +1,1 @@
+"""TensorRT-LLM's server as an engine: it validates and generates, and cannot follow training."""

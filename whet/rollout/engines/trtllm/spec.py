@@ -1,0 +1,26 @@
+"""TensorRT-LLM's server as configs name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet.rollout.engines.server.config import KEYS, REQUESTS, address_problems, check_answers
+from whet.rollout.spec import Capabilities, EngineSpec, Opening
+
+if TYPE_CHECKING:
+    from whet.rollout.engine import Engine
+
+CAPABILITIES = Capabilities(updates=False, external=True)
+
+
+def _open(opening: Opening) -> Engine:
+    from whet.rollout.engines.server.client import client_of
+    from whet.rollout.engines.trtllm.engine import TrtllmEngine
+
+    requests = opening.config.worker.rollout.max_num_seqs or REQUESTS
+    return TrtllmEngine(client_of(opening.config), opening.tokenizer, opening.ends, requests)
+
+
+SPEC = EngineSpec(
+    open=_open, capabilities=CAPABILITIES, keys=KEYS, problems=address_problems, check_reachable=check_answers
+)

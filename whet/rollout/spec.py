@@ -1,0 +1,103 @@
+"""`EngineSpec`: everything about an engine that is known before it is opened.
+
+A spec is read while the config is checked, so a module that defines one imports neither torch nor its engine: `open`
+and the checks import what they need when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whet.config.schema import Config
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from whet.rollout.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do. Callers decide by these, never by an engine's name or class."""
+
+    shares_weights: bool = False  # reads the learner's parameters where they are; else it is sent a copy
+    updates: bool = True  # takes new weights; else it samples with those it was started with
+    updates_in_flight: bool = False  # samples that are being written go on with new weights; else they end first
+    exact_log_probs: bool = False  # log-probs are the learner's own numbers, up to rounding
+    concurrent: bool = True  # calls of `sample` are decoded together; else one after the other
+    streams: bool = False  # `stream` yields tokens as they are written; else whole samples
+    images: bool = False  # takes prompts with images
+    prefix_reuse: bool = False  # continues a kept sample without computing its prefix again
+    partial: bool = False  # `abort` gives back what was written; else the tokens of the turn are lost
+    external: bool = False  # a server that somebody else started: one for all ranks
+    serves: bool = False  # can answer the requests of `whet serve`
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Everything that an engine is opened with."""
+
+    config: Config
+    model: PreTrainedModel | None  # None only for engines without `updates`
+    tokenizer: PreTrainedTokenizerBase
+    ends: frozenset[int]  # token ids that end a response
+    log: Path | None = None  # file for the output of processes that the engine starts
+    device: torch.device | None = None  # where to sample; None is the model's device
+    moving: bool = False  # parameters have other addresses in every rollout, so that no captured graph may hold them
+
+    @property
+    def policy(self) -> PreTrainedModel:
+        """The model, for engines that cannot do without it."""
+        assert self.model is not None, "only engines that take no weights are opened without a model"
+        return self.model
+
+    @property
+    def slots(self) -> int:
+        """Samples decoded at once: `worker.rollout.max_num_seqs`, or the device's default."""
+        return self.config.worker.rollout.max_num_seqs or default_slots(self.device or self.policy.device)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence, prompt and response."""
+        config = self.config
+        return config.worker.rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length
+
+
+def default_slots(device: torch.device) -> int:
+    """Return how many samples are decoded at once where `worker.rollout.max_num_seqs` does not say."""
+    return 512 if device.type == "cuda" else 64
+
+
+def _no_problems(config: Config) -> Iterable[str]:
+    return ()
+
+
+def _any_model(config: Config, model: PretrainedConfig) -> None:
+    return None
+
+
+def _nothing_to_reach(config: Config) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """How an engine is opened, what it can do, and which configs it can follow.
+
+    `capabilities` may depend on the config, as those of vLLM do on where it runs.
+    """
+
+    open: Callable[[Opening], Engine]
+    capabilities: Capabilities | Callable[[Config], Capabilities]
+    keys: frozenset[str] = frozenset()  # those of `whet.config.rollout.ENGINE_KEYS` that it follows
+    problems: Callable[[Config], Iterable[str]] = _no_problems  # a sentence for each key that it cannot follow
+    check_reachable: Callable[[Config], None] = _nothing_to_reach  # UserError where its server or program is missing
+    check_model: Callable[[Config, PretrainedConfig], None] = _any_model  # UserError for a model that it cannot run
+
+    def can(self, config: Config) -> Capabilities:
+        """Return what the engine can do under a config."""
+        return self.capabilities if isinstance(self.capabilities, Capabilities) else self.capabilities(config)
