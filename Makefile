@@ -32,10 +32,10 @@ test: $(READY_DEV) ## run the tests that take seconds
 test-all: $(READY_DEV) ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-# What other processors would compute: torch, oneDNN and MKL without vector instructions, and with AVX2 where there is it.
-PLAIN_CPU := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+# What other processors would compute: torch, oneDNN, MKL and OpenBLAS without vector instructions, and with AVX2.
+PLAIN_CPU := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem
 AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
-	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2)
+	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell)
 # The tests that compare numbers or train something.
 NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
 	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py sft.py train.py vppo_run.py)

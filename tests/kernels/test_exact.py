@@ -25,20 +25,39 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     return bool((a.view(torch.uint8) == b.view(torch.uint8)).all())
 
 
+def _factors(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x_MK and w_NK to multiply: random on a GPU.
+
+    In the interpreter the product of two tiles is a BLAS library's, of an order that no kernel decides. There the
+    numbers are small integers, so that such a product is exact in any order; each tile of k has a scale of its own, so
+    that adding the tiles up rounds.
+    """
+    if DEVICE == "cuda":
+        return _random(m, k, dtype=dtype), _random(n, k, dtype=dtype)
+    g = torch.Generator().manual_seed(m + n + k)
+    x_MK, w_NK = (torch.randint(-15, 16, (rows, k), generator=g).float() for rows in (m, n))
+    exponents_K = -7 * (torch.arange(k) // tile_of(n, dtype).k % 3)  # 1, 2^-7, 2^-14 and again
+    return x_MK.to(dtype), (w_NK * 2.0**exponents_K).to(dtype)
+
+
 # One case for each tile; float32 has only one.
 @pytest.mark.parametrize(
     ("n", "k", "dtype"), [(192, 576, torch.float32), (192, 576, HALF), (300, 100, HALF), (2100, 40, HALF)]
 )
 def test_a_row_of_a_product_has_the_same_bits_in_any_batch(n: int, k: int, dtype: torch.dtype) -> None:
-    x_MK, w_NK, b_N = _random(200, k, dtype=dtype), _random(n, k, dtype=dtype), _random(n, dtype=dtype)
+    (x_MK, w_NK), b_N = _factors(200, n, k, dtype), _random(n, dtype=dtype)
     whole = linear(x_MK, w_NK, b_N)
     for rows in (slice(0, 1), slice(199, 200), slice(3, 10), slice(100, 164)):
         assert _same_bits(linear(x_MK[rows], w_NK, b_N), whole[rows])
     moved = torch.randperm(200, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     assert _same_bits(linear(x_MK[moved], w_NK, b_N), whole[moved])
+    if dtype == torch.float32:  # these numbers show an order of the tiles of k: another one has other bits
+        assert not _same_bits(linear(x_MK.flip(1), w_NK.flip(1), b_N), whole)
+    x_MK, w_NK = _random(200, k, dtype=dtype), _random(n, k, dtype=dtype)
     wanted = x_MK.double() @ w_NK.double().T + b_N.double()
     rtol = 1e-5 if dtype == torch.float32 else 8e-3  # of half precision: one rounding
-    torch.testing.assert_close(whole, wanted.to(dtype), rtol=rtol, atol=1e-4)  # sums of size 24 cancel to about 0
+    # sums of size 24 cancel to about 0
+    torch.testing.assert_close(linear(x_MK, w_NK, b_N), wanted.to(dtype), rtol=rtol, atol=1e-4)
 
 
 def test_a_row_depends_on_no_other_row() -> None:
