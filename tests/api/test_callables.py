@@ -49,7 +49,7 @@ class Graded:
 def _score(function: Callable[..., Any], folder: Path, **changes: Any) -> list[Sample]:
     inputs = Inputs(folder)
     samples = [
-        Sample(Prompt(f"rows:{i}", [1], "question", "7"), [1], [1], [0.0], "stop", text=text)
+        Sample.written(Prompt(f"rows:{i}", [1], "question", "7"), [1], [0.0], "stop", text=text)
         for i, text in enumerate(("7", "8"))
     ]
     spec = reward_spec(function, inputs)

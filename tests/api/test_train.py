@@ -135,7 +135,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"config": "nothing.yaml"}, "there is no such file"),
     ({"overrides": {"worker.rollout.n": 8}}, "both set worker.rollout.n"),
     ({"overrides": ["a"]}, "overrides: expected a dict"),
-    ({"output": "a\0b"}, "null character"),
+    ({"output": "a\0b"}, "NUL character"),
     ({"output": os.devnull}, "cannot write"),
 ]
 

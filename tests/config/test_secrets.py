@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from whet.config import describe, diff, load_config
+from whet.config import load_config
+from whet.config.describe import describe, diff
 from whet.config.secrets import is_secret, masked, masked_arguments
 from whet.errors import UserError
 

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from whet.distributed import weight_broadcast
 from whet.distributed.weight_broadcast import Link, invite, table_of
-from whet.training import link
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ def weights(seed: int) -> dict[str, Tensor]:
 
 def exchange(sent_version: int, wanted: int, damaged: bool) -> Any:
     """Two updates; what arrived, or the error that a receiver raised."""
-    link.BUCKET_BYTES = 100
+    weight_broadcast.BUCKET_BYTES = 100
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     rank, world = dist.get_rank(), dist.get_world_size()
     place: list[Any] = [None]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from distributed.broadcast_programs import exchange, weights
 from learn.distributed.gloo import run_ranks
-from training.broadcast_programs import exchange, weights
 
 
 def test_every_receiver_has_what_was_sent(tmp_path: Path) -> None:

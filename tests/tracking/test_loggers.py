@@ -122,6 +122,7 @@ def test_samples_become_a_table(track, tmp_path):
     assert rows[0] == {
         "step": 12,
         "uid": "train.jsonl:3",
+        "group": 12,
         "index": 0,
         "prompt": "3 + 4?",
         "response": "it is 7",

@@ -26,7 +26,7 @@ class DataConfig:
         None, "prompts sampled at a time; null = rollout_batch_size", least=1, most=10_000_000
     )
     val_batch_size: int = key(-1, "prompts validated at a time; -1 = all at once", least=1, most=10_000_000, also=(-1,))
-    format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text")
+    format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text", prose=True)
     override_chat_template: str | None = key(
         None, "chat template used instead of the tokenizer's: a file or its text", prose=True
     )
