@@ -66,7 +66,7 @@ lines"""
 
 
 def test_the_quickstart_imports_what_it_uses(imports, quickstart, tmp_path) -> None:
-    found = imports.imported(imports.quickstart([*QUICK, "data.rollout_batch_size=4"], str(tmp_path)))
+    found = imports.imported(imports.quickstart([*QUICK], str(tmp_path / "run")))
     foreign = [name for name in found if any(name == each or name.startswith(f"{each}.") for each in FOREIGN)]
     assert not foreign
     lines = sum(imports.lines_of_code(Path(file).read_text()) for file in found.values())

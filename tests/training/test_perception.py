@@ -108,7 +108,10 @@ def test_log_probs_of_another_policy_are_not_compared_with(models: tuple[PreTrai
     wrong = right - torch.rand(right.shape, generator=torch.Generator().manual_seed(0)) * (right != 0)
     expected = measure(rooms_of(ours), samples, right)
     torch.testing.assert_close(measure(rooms_of(ours, "worker.rollout.name=vllm"), samples, wrong), expected)
-    carried = [replace(s, version=VERSION - 1) if i in (0, 7) else s for i, s in enumerate(samples)]
+    carried = [
+        replace(s, segments=[replace(s.segments[0], version=VERSION - 1)]) if i in (0, 7) else s
+        for i, s in enumerate(samples)
+    ]
     mixed = right.clone()
     mixed[[0, 7]] = wrong[[0, 7]]
     torch.testing.assert_close(measure(rooms_of(ours), carried, mixed), expected, rtol=1e-3, atol=1e-5)
