@@ -38,7 +38,7 @@ AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
 	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell)
 # The tests that compare numbers or train something.
 NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
-	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py sft.py train.py vppo_run.py)
+	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py train.py vppo_run.py) tests/supervised/test_sft.py
 
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \
@@ -56,7 +56,7 @@ golden: $(READY_DEV) ## record what short runs of every kind compute at REV=HEAD
 # vLLM wants an environment of its own; whet starts it there.
 test-vllm: $(READY_DEV) ## test the vLLM engine: make test-vllm VLLM_PYTHON=/path/to/an/environment/with/vllm/bin/python
 	@test -x "$(VLLM_PYTHON)" || { echo "Name the interpreter that has vLLM: make test-vllm VLLM_PYTHON=..."; exit 1; }
-	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/vllm tests/serve/test_vllm_serve.py \
+	OMP_NUM_THREADS=1 VLLM_PYTHON=$(VLLM_PYTHON) $(BIN)/python -m pytest tests/rollout/engines/vllm tests/serving/test_vllm_serve.py \
 		tests/evals/test_vllm_evals.py $(ARGS)
 
 weights: $(READY) ## train the models that come with the package anew: make weights ARGS="quickstart"
