@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what 
 os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests have started, or the developer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TRAIN_ROWS = 10  # with 4 prompts a step, an epoch is two steps and two rows are left over
+VAL_ROWS = 6
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +86,16 @@ def smollm2(whet_home: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WHET_HOME", str(kept))
         return builtin("whet/smollm2", say=print) / "model"
+
+
+@pytest.fixture(scope="session")
+def few_rows(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Arguments that name a few of the quickstart's rows, so that a whole run takes a second or two."""
+    from whet_process import write_rows  # which starts a server of processes
+
+    folder = tmp_path_factory.mktemp("rows")
+    files = {}
+    for split, count in (("train", TRAIN_ROWS), ("test", VAL_ROWS)):
+        with (quickstart / f"{split}.jsonl").open() as lines:
+            files[split] = write_rows(folder / f"{split}.jsonl", [json.loads(line) for line in islice(lines, count)])
+    return f"data.train_files={files['train']}", f"data.val_files={files['test']}"

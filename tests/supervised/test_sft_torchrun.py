@@ -73,7 +73,10 @@ def assert_same(one: Path, other: Path, step: int) -> None:
     ours, theirs = (load_file(actor / "huggingface" / "model.safetensors") for actor in actors)
     assert ours.keys() == theirs.keys()
     for name, weight in ours.items():
-        torch.testing.assert_close(weight, theirs[name], rtol=0, atol=1e-5)
+        # Adam divides by the gradient's own size: where that is near 0, rounding decides the direction of a step.
+        gap = (weight - theirs[name]).abs()
+        assert gap.mean() < 1e-6, name
+        assert gap.max() < 1e-3, name
     ours, theirs = (torch.load(actor / "optimizer.pt", weights_only=True) for actor in actors)
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 

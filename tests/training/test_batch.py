@@ -150,7 +150,8 @@ def test_a_checkpoint_names_carried_prompts_by_their_rows(tmp_path, few_rows):
     for group in carried:
         assert 0 <= group["row"] < 10
         assert [sample["index"] for sample in group["samples"]] == [0, 1, 2, 3]
-        assert all("prompt" not in sample and sample["version"] == 0 for sample in group["samples"])
+        assert all("prompt" not in sample for sample in group["samples"])
+        assert all(segment["version"] == 0 for sample in group["samples"] for segment in sample["segments"])
 
 
 def test_too_few_groups_are_trained_on_with_a_warning(tmp_path, few_rows):

@@ -219,7 +219,7 @@ def test_samples_have_the_documented_columns(run_of):
         assert row["response"].strip() in row["response"]
         assert all(log_prob <= 0 for log_prob in row["token_log_probs"])
     without = pq.read_table(run_of("rloo") / "samples" / "train_000001.parquet").column_names
-    assert {"token_ids", "token_log_probs"} == set(file.column_names) - set(without)
+    assert {"token_ids", "token_mask", "token_log_probs"} == set(file.column_names) - set(without)
 
 
 def test_step_metrics_are_those_of_its_samples(run_of):
