@@ -21,26 +21,17 @@ from whet.errors import UserError
 from whet.model import lora
 from whet.model.load import count_parameters
 from whet.rollout.engine import SamplingParams
-from whet.rollout.registry import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
-from whet.training import critics, parts, policy
+from whet.training import parts
+from whet.training.checked import check_run
 from whet.training.components import Rooms, open_models, open_tracker
 from whet.training.control import Control
 from whet.training.device import (
-    check_distributed,
-    choose_placement,
     choose_threads,
-    is_distributed,
-    keep_freed_memory,
 )
-from whet.training.experience import needs_reference
-from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
-from whet.training.model_folder import find_model
-from whet.training.plan import RankPlan
 from whet.training.resume import check_disk, starting_point
-from whet.training.stages import Stages
 from whet.training.validation import sampling_params
 from whet.types import Sample
 
@@ -52,22 +43,8 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
-    load_extensions(config)
-    placement = choose_placement(config)
-    check_engine_reachable(config)
-    keep_freed_memory(placement)
-    model = find_model(config, console.note)
-    check_engine_model(config, model.config)
-    adapters = policy.check_model(config, model.config)
-    parts.check_lengths(config, model.config, model.tokenizer)
-    critics.check_critic_of(config)
-    critic_path = critics.critic_path(config, model.tokenizer, console)
-    if is_distributed(config):
-        check_distributed(config)
-    if config.algorithm.needs_dependency:
-        from whet.training.perception import check_sees_images
-
-        check_sees_images(config.algorithm, model.processor)
+    run = check_run(config, console)
+    model = run.model
     steps = config.trainer.max_steps or 1
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
@@ -77,26 +54,16 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
         scorer.check([])
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, console, model.config, JOB)
-    check_disk(config, folder, [model.path, *([critic_path] if critic_path else [])], 1, console, adapters)
+    check_disk(config, folder, run.paths, 1, console, run.adapters)
     console.log_to(folder.log)
     loggers = [each for each in config.trainer.logger if each != "console"]  # the caller's loop prints its own lines
     tracker = open_tracker(replace(config, trainer=replace(config.trainer, logger=loggers)), folder, console)
     stack.callback(tracker.close)
     folder.write_config(config.to_yaml())
 
-    choose_threads(placement, count_parameters(model.path))
-    plan = RankPlan(
-        config,
-        model.path,
-        model.tokenizer_path,
-        model.ends,
-        checkpoint,
-        steps,
-        needs_reference(config.algorithm),
-        critic_path,
-        folder.path,
-    )
-    models = open_models(plan, placement, model.tokenizer, folder, console, stack)
+    choose_threads(run.placement, count_parameters(model.path))
+    plan = run.plan(checkpoint, steps, folder.path)
+    models = open_models(plan, run.placement, model.tokenizer, folder, console, stack)
     return Rooms(
         config=config,
         console=console,
@@ -114,7 +81,7 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
         critic=models.critic,
         reference=models.reference,
         control=Control(config),
-        stages=Stages(config, console.note, console.warn),
+        stages=run.stages,
         total_steps=steps,
         group=models.group,
         processor=model.processor,

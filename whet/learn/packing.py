@@ -50,7 +50,8 @@ def pack(
 ) -> Packed:
     """Lay out samples in one row; samples of the same prompt that follow each other share it, and its images.
 
-    The last token of a response predicts nothing and is left out of the row. `vision` is the model's, if it has eyes.
+    The last token of a response predicts nothing and is left out of the row. `vision` is the model's, None of a
+    text model.
     """
     segments: list[tuple[int, int, int, int]] = []  # start, length, prefix_start, prefix_length
     laid: list[tuple[int, Prompt]] = []  # where each prompt lies in the row
@@ -73,7 +74,6 @@ def pack(
         starts.append(n)
         n += R - 1
 
-    shown = [(at, b) for at, b in zip(starts, written) if any(s.media is not None for s in samples[b].segments)]
     T = max(len(sample.ids) for sample in samples)
     responses = np.array([len(samples[b].ids) for b in written])
     prompts = np.array([len(prompt.ids) for _, prompt in laid])
@@ -84,20 +84,14 @@ def pack(
     in_prompts, in_responses = _ranges([at for at, _ in laid], prompts), _ranges(starts, responses - 1)
     ids_N[in_prompts] = _flat((prompt.ids for _, prompt in laid), int(prompts.sum()))
     ids_N[in_responses] = targets_M[inner_M]
-    behind = {id(prompt): len(prompt.ids) for _, prompt in laid}  # the position of each prompt's first response token
     positions = np.empty((1 if vision is None else vision.axes, n), dtype=np.int64)
     positions[:, in_prompts] = _ranges(np.zeros_like(prompts), prompts)
-    for at, prompt in laid:
-        if vision is not None and prompt.media is not None:
-            positions[:, at : at + len(prompt.ids)], behind[id(prompt)] = vision.positions(prompt)
-    positions[:, in_responses] = _ranges([behind[id(samples[b].prompt)] for b in written], responses - 1)
-    for at, b in shown:  # images inside the response move the positions of its later tokens
-        assert vision is not None, "only models that read images are given any"
-        whole, _ = vision.positions(_whole(samples[b]))
-        P, R = len(samples[b].prompt.ids), len(samples[b].ids)
-        positions[:, at : at + R - 1] = whole[:, P : P + R - 1]
-        laid.append((at, replace(samples[b].prompt, ids=samples[b].ids[:-1], media=_response_media(samples[b]))))
-    laid.sort(key=lambda pair: pair[0])  # images are read in the order of the row
+    behind = [len(samples[b].prompt.ids) for b in written]  # the position of each response's first token
+    if vision is not None:
+        behind = _place_images(positions, [samples[b] for b in written], laid, vision)
+    positions[:, in_responses] = _ranges(behind, responses - 1)
+    if vision is not None:
+        laid = _place_response_images(positions, [samples[b] for b in written], starts, laid, vision)
     rows_M = _ranges(np.array(starts) - 1, responses)
     rows_M[np.cumsum(responses) - responses] = ends
     table = np.array(segments, dtype=np.int64)
@@ -120,6 +114,38 @@ def pack(
         shape=(len(samples), T),
         media=None if vision is None else vision.row_media(laid, device),
     )
+
+
+def _place_images(
+    positions: np.ndarray, samples: Sequence[Sample], laid: Sequence[tuple[int, Prompt]], vision: Vision
+) -> list[int]:
+    """Set the positions of prompts with images; return the position of each response's first token."""
+    behind = {id(prompt): len(prompt.ids) for _, prompt in laid}
+    for at, prompt in laid:
+        if prompt.media is not None:
+            positions[:, at : at + len(prompt.ids)], behind[id(prompt)] = vision.positions(prompt)
+    return [behind[id(sample.prompt)] for sample in samples]
+
+
+def _place_response_images(
+    positions: np.ndarray,
+    samples: Sequence[Sample],
+    starts: Sequence[int],
+    laid: Sequence[tuple[int, Prompt]],
+    vision: Vision,
+) -> list[tuple[int, Prompt]]:
+    """Set the positions of responses with images inside, which move their later tokens.
+
+    Return where prompts and such responses lie, in the order of the row, in which images are read.
+    """
+    found = list(laid)
+    for at, sample in zip(starts, samples):
+        if any(segment.media is not None for segment in sample.segments):
+            whole, _ = vision.positions(_whole(sample))
+            P, R = len(sample.prompt.ids), len(sample.ids)
+            positions[:, at : at + R - 1] = whole[:, P : P + R - 1]
+            found.append((at, replace(sample.prompt, ids=sample.ids[:-1], media=_response_media(sample))))
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def _response_media(sample: Sample) -> Media | None:

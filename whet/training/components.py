@@ -24,25 +24,21 @@ from whet.model.names import folder_weights
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.engine import Engine, SamplingParams
-from whet.rollout.registry import check_engine_model, check_engine_reachable, open_engine
+from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
 from whet.tracking import Tracker
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import critics, parts, policy
+from whet.training.checked import check_run
 from whet.training.control import Control
 from whet.training.device import (
     Placement,
-    check_distributed,
     choose_placement,
     choose_threads,
     is_distributed,
-    keep_freed_memory,
 )
-from whet.training.experience import needs_reference
-from whet.training.extensions import load_extensions
 from whet.training.interrupt import Interrupt
-from whet.training.model_folder import find_model
 from whet.training.offloading import offload_notes
 from whet.training.plan import Models, RankPlan
 from whet.training.resume import check_disk, starting_point, take_position
@@ -146,28 +142,10 @@ class Rooms:
 
 
 def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
-    """Build the rooms of a run; what must be closed afterwards goes onto the stack."""
-    load_extensions(config)
-    placement = choose_placement(config)
-    check_engine_reachable(config)
-    keep_freed_memory(placement)
-    model = find_model(config, console.note)
-    path, tokenizer, processor = model.path, model.tokenizer, model.processor
-    check_engine_model(config, model.config)
-    adapters = policy.check_model(config, model.config)
-    stages = Stages(config, console.note, console.warn)
-    for each in [config, *stages.configs]:
-        parts.check_lengths(each, model.config, tokenizer)
-        critics.check_critic_of(each)
-    critic_path = critics.critic_path(config, tokenizer, console)
-    if is_distributed(config):
-        check_distributed(config)
-    for each in [config, *stages.configs]:
-        if each.algorithm.needs_dependency:
-            from whet.training.perception import check_sees_images
-
-            check_sees_images(each.algorithm, processor)
-    loader, val_loader, rows = parts.open_data(config, tokenizer, console, processor)
+    """Build everything a training run needs; what must be closed afterwards goes onto the stack."""
+    run = check_run(config, console)
+    model, stages = run.model, run.stages
+    loader, val_loader, rows = parts.open_data(config, model.tokenizer, console, model.processor)
     total_steps = console.total_steps = parts.count_steps(config, loader, stages)
 
     folder = stack.enter_context(RunFolder(run_folder(config)))
@@ -176,29 +154,18 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
     checkpoint = starting_point(config, checkpoints, console, model.config)
     take_position(checkpoint, loader)
-    check_disk(config, folder, [path, critic_path] if critic_path else [path], total_steps, console, adapters)
+    check_disk(config, folder, run.paths, total_steps, console, run.adapters)
     console.log_to(folder.log)
     tracker = open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):  # it tells how the run was trained
         folder.write_config(config.to_yaml())
 
-    choose_threads(placement, count_parameters(path))
-    for note in offload_notes(config, placement.device):
+    choose_threads(run.placement, count_parameters(model.path))
+    for note in offload_notes(config, run.placement.device):
         console.note(note)
-    uses_reference = any(needs_reference(each.algorithm) for each in [config, *stages.configs])
-    plan = RankPlan(
-        config,
-        path,
-        model.tokenizer_path,
-        model.ends,
-        checkpoint,
-        total_steps,
-        uses_reference,
-        critic_path,
-        folder.path,
-    )
-    models = open_models(plan, placement, tokenizer, folder, console, stack)
+    plan = run.plan(checkpoint, total_steps, folder.path)
+    models = open_models(plan, run.placement, model.tokenizer, folder, console, stack)
     return Rooms(
         config=config,
         console=console,
@@ -207,7 +174,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         checkpoints=checkpoints,
         checkpoint=checkpoint,
         tracker=tracker,
-        tokenizer=tokenizer,
+        tokenizer=model.tokenizer,
         loader=loader,
         val_loader=val_loader,
         scorer=scorer,
@@ -219,7 +186,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
         stages=stages,
         total_steps=total_steps,
         group=models.group,
-        processor=processor,
+        processor=model.processor,
     )
 
 

@@ -1,0 +1,73 @@
+"""Check a run's config against its engine and its model, before anything is opened or any weight is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.checkpoint.manifest import Checkpoint
+from whet.config import Config
+from whet.rollout.registry import check_engine_model, check_engine_reachable
+from whet.tracking.console import Console
+from whet.training import critics, parts, policy
+from whet.training.device import Placement, check_distributed, choose_placement, is_distributed, keep_freed_memory
+from whet.training.experience import needs_reference
+from whet.training.extensions import load_extensions
+from whet.training.model_folder import ModelFolder, find_model
+from whet.training.plan import RankPlan
+from whet.training.stages import Stages
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """A config whose engine and model can do what it says, in every stage."""
+
+    config: Config
+    placement: Placement
+    model: ModelFolder
+    stages: Stages
+    critic_path: str | None  # None where nothing needs values
+    adapters: int | None  # parameters of the adapters; None without any
+
+    @property
+    def paths(self) -> list[str]:
+        """Folders of the models that are trained."""
+        return [self.model.path] if self.critic_path is None else [self.model.path, self.critic_path]
+
+    def plan(self, checkpoint: Checkpoint | None, total_steps: int, folder: Path) -> RankPlan:
+        """Return what the models are built from."""
+        return RankPlan(
+            config=self.config,
+            path=self.model.path,
+            tokenizer_path=self.model.tokenizer_path,
+            ends=self.model.ends,
+            checkpoint=checkpoint,
+            total_steps=total_steps,
+            uses_reference=any(needs_reference(each.algorithm) for each in [self.config, *self.stages.configs]),
+            critic_path=self.critic_path,
+            folder=folder,
+        )
+
+
+def check_run(config: Config, console: Console) -> CheckedRun:
+    """Find the model and raise a `UserError` for whatever does not belong together."""
+    load_extensions(config)
+    placement = choose_placement(config)
+    check_engine_reachable(config)
+    keep_freed_memory(placement)
+    model = find_model(config, console.note)
+    check_engine_model(config, model.config)
+    adapters = policy.check_model(config, model.config)
+    stages = Stages(config, console.note, console.warn)
+    for each in [config, *stages.configs]:
+        parts.check_lengths(each, model.config, model.tokenizer)
+        critics.check_critic_of(each)
+    critic_path = critics.critic_path(config, model.tokenizer, console)
+    if is_distributed(config):
+        check_distributed(config)
+    for each in [config, *stages.configs]:
+        if each.algorithm.needs_dependency:
+            from whet.training.perception import check_sees_images
+
+            check_sees_images(each.algorithm, model.processor)
+    return CheckedRun(config, placement, model, stages, critic_path, adapters)
