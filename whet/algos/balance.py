@@ -15,7 +15,7 @@ from whet.errors import UserError
 
 
 def workload(length: int) -> int:
-    """What a sequence costs: a term for the weights and one for attention, in the proportion of a 7B model."""
+    """Estimate the cost of a sequence: terms for the weights and for attention, in the proportion of a 7B model."""
     return 24576 * length + length**2
 
 

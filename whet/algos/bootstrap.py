@@ -1,4 +1,4 @@
-"""What validation would have said with fewer samples a prompt: best, worst and majority of n, by the bootstrap.
+"""Bootstrap estimates of best, worst and majority of n from more samples a prompt.
 
 For each n, 1000 times n of a prompt's samples are drawn with replacement (Efron, 1979), always from the same seed, so
 that two evaluations of the same scores agree. Numbers are means over prompts.

@@ -43,7 +43,7 @@ class FixedEntropy:
     enabled: bool = True
 
     def coefficient(self, entropy: float) -> float:
-        """What the loss of a batch with this entropy is to use."""
+        """Return the coefficient for a batch with this entropy."""
         return self.value
 
     def update(self, entropy: float) -> None:
@@ -69,7 +69,7 @@ class AdaptiveEntropy:
     enabled: bool = True  # whether the latest entropy was below the target
 
     def coefficient(self, entropy: float) -> float:
-        """What the loss of a batch with this entropy is to use."""
+        """Return the coefficient for a batch with this entropy."""
         below = self.enabled if self.lags else entropy < self.target
         return self.value if below else 0.0
 

@@ -11,7 +11,7 @@ from whet.algos.quirks import NONE, Quirks
 
 
 class Groups:
-    """Which rows answer the same prompt, and how their scores compare.
+    """Groups of rows that answer the same prompt, and comparisons of their scores.
 
     A group whose scores are all equal says nothing about which response was better, and a single response has nothing
     to be compared with: both compare as exactly 0, whatever floating point makes of their mean.
@@ -29,7 +29,7 @@ class Groups:
         return sums_G.index_add_(0, self.index_B, values_B)[self.index_B]
 
     def silent(self, values_B: Tensor) -> Tensor:
-        """Whether every value of the row's group is the same, exactly."""
+        """True for rows whose group's values are all exactly equal."""
         low = torch.full((self._count,), float("inf"), dtype=values_B.dtype, device=values_B.device)
         high = -low
         low = low.scatter_reduce(0, self.index_B, values_B, "amin")

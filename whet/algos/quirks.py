@@ -1,4 +1,4 @@
-"""What the originals compute differently from us, by name; `algorithm.match` chooses whose numbers to reproduce.
+"""Differences between the original systems and whet, by name; `algorithm.match` chooses whose numbers to reproduce.
 
 Everything is off by default: each line here is something we hold to be a slip of its original, kept for people who
 need its numbers. A function asks for the one it has (`quirks(config.match).singleton_keeps_score`; a policy loss finds

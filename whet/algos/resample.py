@@ -15,7 +15,7 @@ from whet.config.algorithm import PFPPOConfig
 
 
 def resampling_weights(scores_B: Tensor, config: PFPPOConfig) -> Tensor:
-    """How likely each sample is drawn, up to a factor."""
+    """Return each sample's probability of being drawn, up to a factor."""
     best, worst = scores_B.max(), scores_B.min()
     if config.reweight_method == "pow":
         weights_B = scores_B.abs() ** config.weight_pow

@@ -1,4 +1,4 @@
-"""What a token earned: rewards from here to the end, over the tokens that the model wrote."""
+"""Returns: rewards from a token to the end, over the tokens that the model wrote."""
 
 from __future__ import annotations
 

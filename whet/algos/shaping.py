@@ -27,7 +27,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each response weighs."""
+    """Weights of responses."""
 
     weights_B: Tensor
     most: float  # β_max, the weight of the most dependent response; 1 where responses do not differ

@@ -37,7 +37,7 @@ def data_files(data: Any, name: str, inputs: Inputs) -> str:
 
 
 def prompts_file(prompts: Any, key: str, inputs: Inputs) -> str:
-    """As `data_files` for prompts to sample from, which may also be texts: one, or a list of them."""
+    """Write prompts to sample from as `data_files` does; they may also be texts: one, or a list of them."""
     return data_files(_texts_as_rows(prompts, key), "prompts", inputs)
 
 

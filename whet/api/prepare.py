@@ -1,4 +1,4 @@
-"""What jobs have in common: arguments become a config, and Python objects become files beside it."""
+"""Preparation of jobs: arguments become a config, and Python objects become files beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the arguments of a job to its typed config: defaults < config= < keywords, by the checks of the command line."""
+"""Build a job's typed config from its arguments: defaults < config= < keywords, with the checks of the command line."""
 
 from __future__ import annotations
 

@@ -42,24 +42,24 @@ class Question:
 
     @property
     def pixels(self) -> bytes:
-        """What there is to see, to tell pictures apart."""
+        """Return the bytes of all pictures, to tell tasks apart."""
         return b"".join(picture.tobytes() for picture in (*self.images, *self.frames))
 
     def reply(self, rng: Random, looks: float) -> str:
-        """What a demonstrator says who looks with this probability, and otherwise guesses."""
+        """Return a demonstration: the right answer with this probability, otherwise a guess."""
         said = self.answer if rng.random() < looks else rng.choice(self.answers)
         return f"{self.stem}{said}{self.end}"
 
 
 def count(rng: Random) -> Question:
-    """How many shapes of one colour are there?"""
+    """Ask for the number of shapes of one colour."""
     colour, answer = rng.choice(list(COLOURS)), rng.choice(COUNTS)
     shapes = _some(rng, colour, int(answer))
     return Question(f"{IMAGE}How many {colour} shapes are there?", answer, COUNTS, [draw(shapes)])
 
 
 def locate(rng: Random) -> Question:
-    """In which quarter of the picture is the only shape of a colour? The reply is a sentence."""
+    """Ask for the quarter of the picture that holds the only shape of a colour; the reply is a sentence."""
     colour, answer = rng.choice(list(COLOURS)), rng.choice(PLACES)
     while True:
         shapes = _some(rng, colour, 1)
@@ -71,7 +71,7 @@ def locate(rng: Random) -> Question:
 
 
 def more(rng: Random) -> Question:
-    """Which of two pictures has more shapes of one colour?"""
+    """Ask which of two pictures has more shapes of one colour."""
     colour, answer = rng.choice(list(COLOURS)), rng.choice(MORE)
     few, many = sorted(rng.sample(range(1, 5), 2))
     numbers = {"first": (many, few), "second": (few, many), "neither": (few, few)}[answer]
@@ -80,14 +80,14 @@ def more(rng: Random) -> Question:
 
 
 def angle(rng: Random) -> Question:
-    """How large is the marked angle of a triangle?"""
+    """Ask for the size of the marked angle of a triangle."""
     answer = rng.choice(ANGLES)
     corners = _triangle(rng, math.radians(int(answer)))
     return Question(f"{IMAGE}How many degrees has the marked angle?", answer, ANGLES, [draw_triangle(corners)])
 
 
 def motion(rng: Random) -> Question:
-    """Which way does a dot move?"""
+    """Ask for the direction in which a dot moves."""
     answer = rng.choice(MOTIONS)
     dx, dy = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[answer]
     colour, kind, speed = rng.choice(list(COLOURS)), rng.choice(KINDS), rng.uniform(9, 11)

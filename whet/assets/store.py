@@ -28,7 +28,7 @@ SHAPES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one built-in is made."""
+    """Recipe of one built-in."""
 
     version: str  # another version is another folder
     splits: tuple[str, ...]  # the data files in it: "train" is train.jsonl
@@ -117,12 +117,12 @@ def recipes() -> dict[str, Recipe]:
 
 
 def home() -> Path:
-    """Where built-ins are kept: $WHET_HOME, or ~/.cache/whet."""
+    """Return the folder of built-ins: $WHET_HOME, or ~/.cache/whet."""
     return Path(os.environ.get("WHET_HOME") or Path.home() / ".cache" / "whet").expanduser()
 
 
 def is_builtin(name: str) -> bool:
-    """Whether `name` means one of ours: it reads `whet/...` and no such file or folder stands here."""
+    """Return True if `name` is a built-in: it reads `whet/...` and no such file or folder exists."""
     return name.startswith(PREFIX) and name.count("/") == 1 and not Path(name).exists()
 
 

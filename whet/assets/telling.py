@@ -40,7 +40,7 @@ class Telling(Question):
     colour: str = ""
 
     def reply(self, rng: Random, looks: float) -> str:
-        """What a demonstrator says who looks with this probability, and otherwise guesses."""
+        """Return a demonstration: the right answer with this probability, otherwise a guess."""
         said = self.answer if rng.random() < looks else rng.choice(self.answers)
         before = [rng.choice(words) for words in (WHOSE, PICTURES, HOW, SHOWS, WHOM)]
         things, where = rng.choice(THINGS), rng.choice(WHERE)
@@ -49,7 +49,7 @@ class Telling(Question):
 
 
 def tell(rng: Random) -> Telling:
-    """How many shapes of one colour are there? In a sentence."""
+    """Ask for the number of shapes of one colour, in a sentence."""
     asked_for = count(rng)
     colour = asked_for.problem.split()[2]  # "<image>How many red shapes are there?"
     return Telling(asked_for.problem, asked_for.answer, asked_for.answers, asked_for.images, stem="", colour=colour)

@@ -54,7 +54,7 @@ CHAT_TEMPLATE = """\
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What differs between the two families."""
+    """Differences between the two model families."""
 
     config: Callable[..., PretrainedConfig]
     model: type[PreTrainedModel]
@@ -161,7 +161,7 @@ def make_vision_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Pre
 
 
 def image_settings(family: Family) -> dict[str, Any]:
-    """What `preprocessor_config.json` says: sizes may be as small as one token."""
+    """Return the content of `preprocessor_config.json`; image sizes may be as small as one token."""
     return {
         "processor_class": family.processor,
         "image_processor_type": family.image_processor,

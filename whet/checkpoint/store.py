@@ -32,7 +32,7 @@ LOAD, FIND = "trainer.load_checkpoint_path", "trainer.find_last_checkpoint"
 
 
 def _say_nothing(message: str) -> None:
-    """For callers who only want the answer."""
+    """Ignore a message."""
 
 
 class CheckpointStore:
@@ -262,7 +262,7 @@ def _is_good(path: Path) -> bool:
 
 
 def _choices(verdict: Verdict) -> str:
-    """What a person can do about an obstacle."""
+    """Name the user's choices when a checkpoint cannot be used."""
     which = str(verdict.good.path) if verdict.good is not None else f"{verdict.folder}/global_step_N"
     start_over = "" if verdict.good is not None else f" {FIND}=false alone starts over beside them."
     return (
@@ -283,7 +283,7 @@ def _is_score(value: Any) -> bool:
 
 
 def _disk_trouble(error: BaseException, folder: Path) -> str | None:
-    """What is wrong with the disk, when that is why saving failed."""
+    """Return the disk problem that made saving fail, if it was one."""
     said = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         return said

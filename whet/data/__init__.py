@@ -1,1 +1,1 @@
-"""From files and hub datasets to prompts, in an order that can be taken up again."""
+"""Prompts from files and hub datasets, in a resumable order."""

@@ -137,7 +137,7 @@ def _joined(spans: list[Span]) -> tuple[Span, ...]:
 
 
 class ChatTemplate:
-    """How this tokenizer's model wants a chat written; `override` replaces the template it came with."""
+    """The tokenizer's chat template; `override` replaces it."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, override: str | None = None, processor: Processor | None = None
@@ -181,7 +181,7 @@ class ChatTemplate:
             return check_text(cast(str, written))
 
     def marks(self, tools: list[Any] | None) -> bool:
-        """Whether the template marks what the assistant writes."""
+        """Return True if the template marks the assistant's text."""
         return MARK.search(self._tokenizer.get_chat_template(self._chosen, tools)) is not None
 
     def write_marked(self, messages: list[Message], uid: str, tools: list[Any] | None) -> tuple[str, tuple[Span, ...]]:

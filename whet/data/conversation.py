@@ -100,7 +100,7 @@ def _calls(calls: Any, where: str) -> list[Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """What a text of JSON holds; anything else as it is."""
+    """Parse a string of JSON; return anything else unchanged."""
     if isinstance(value, str) and value.strip().startswith(("[", "{")):
         with suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -108,7 +108,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _filled(value: Any) -> Any:
-    """Without empty fields: Parquet gives every object the fields of all others."""
+    """Drop empty fields: Parquet gives every object the fields of all others."""
     if isinstance(value, dict):
         return {name: _filled(item) for name, item in value.items() if item is not None}
     return [_filled(item) for item in value] if isinstance(value, list) else value

@@ -197,7 +197,7 @@ class DemonstrationDataset:
         return drafts
 
     def _texts(self, row: Columns, uid: str) -> tuple[Sources, list[Marked]]:
-        """What a row shows, and the images and videos that belong to it."""
+        """Return a row's texts with the images and videos that belong to them."""
         chat, key = self._reader.chat, self._sft.messages_key
         if key is None or row.get(key) is None:
             if key is not None and lookup(row, self._config.prompt_key) is MISSING:
@@ -271,7 +271,7 @@ def _check_places(messages: list[Message], uid: str, last_only: bool) -> None:
 
 
 def _end_of_turn(reader: RowReader, tokenizer: PreTrainedTokenizerBase, ends: Set[int]) -> str | None:
-    """What ends a response: the token that the chat template puts behind the assistant's turn, else the tokenizer's."""
+    """Return the end token: the one that the chat template puts after the assistant's turn, else the tokenizer's."""
     if reader.chat.speaks_chat:
         said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         text = reader.chat.write_turns(said, "data.override_chat_template", None, is_open=False)

@@ -1,4 +1,4 @@
-"""What `data.train_files` and `data.val_files` may say, and the rows it means.
+"""Read the rows that `data.train_files` and `data.val_files` name.
 
 train.jsonl                 one file
 data/gsm8k                  a folder of data files, read in the order of their names
@@ -40,7 +40,7 @@ def read_rows(files: str | Sequence[str], key: str = "data.train_files", resolve
 
 
 def as_tables(files: str | Sequence[str] | Sequence[Table], key: str, resolve: Resolve) -> Sequence[Table]:
-    """What `read_tables` reads, or the tables themselves where somebody has read them already."""
+    """Return tables as they are, or read them by `read_tables`."""
     tables = [each for each in files if isinstance(each, Table)]
     return tables or read_tables(cast("str | Sequence[str]", files), key, resolve)
 
@@ -91,7 +91,7 @@ def _looks_like_hub_id(spec: str) -> bool:
 
 
 def _beside(spec: str) -> str:
-    """What the folder of a missing file does hold, since most missing files are misspelt ones."""
+    """List the folder of a missing file, since most missing files are misspelt."""
     folder = Path(os.path.expanduser(spec.partition("@")[0])).parent
     try:
         names = sorted(name for name in os.listdir(folder) if Path(name).suffix.lower() in READERS)

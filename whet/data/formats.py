@@ -152,7 +152,7 @@ def _parse_json(text: str, path: Path, number: int) -> Any:
 
 
 def _beyond(error: Exception) -> str:
-    """What is wrong with JSON that is valid and cannot be held."""
+    """Describe the problem of JSON that is valid but cannot be represented."""
     if isinstance(error, RecursionError):
         return f"is nested more than {DEEPEST} levels deep."
     return "holds an integer of thousands of digits. Write it as text."

@@ -88,7 +88,7 @@ def fitted(size: Size, least: int | None, most: int | None) -> Size:
 
 
 def locate(source: Any, folder: Path | None) -> Path | bytes | Image.Image:
-    """Where a source's data is, or the data itself."""
+    """Return the path of a source's data, or the data itself."""
     if isinstance(source, dict):
         source = _of_dict(source)
     if isinstance(source, bytes | bytearray | memoryview):
@@ -105,7 +105,7 @@ def locate(source: Any, folder: Path | None) -> Path | bytes | Image.Image:
 
 
 def _of_dict(source: dict[str, Any]) -> Any:
-    """What a dict of the datasets library, of transformers or of OpenAI's chats holds."""
+    """Return the source in a dict of the datasets library, of transformers or of OpenAI's chats."""
     for name in ("bytes", "image", "path", "url", "base64", "image_url", "video"):
         value = source.get(name)
         if value is not None:
@@ -188,7 +188,7 @@ def open_lazily(data: Path | bytes | Image.Image) -> Image.Image:
 
 
 def count_frames(image: Image.Image) -> int:
-    """How many frames a picture has; some formats are read to their end for that."""
+    """Count the frames of a picture; some formats are read to their end for that."""
     try:
         return getattr(image, "n_frames", 1)
     except Exception as error:  # as in `decode`

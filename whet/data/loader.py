@@ -24,7 +24,7 @@ Row_co = TypeVar("Row_co", covariant=True)
 
 
 class Rows(Protocol[Row_co]):
-    """What a loader hands out batches of; `take` raises `BadRow` for rows that cannot be read any more."""
+    """Source of a loader's batches; `take` raises `BadRow` for rows that cannot be read any more."""
 
     def __len__(self) -> int: ...
 
@@ -73,7 +73,7 @@ class PromptLoader(Generic[Row]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches one pass gives."""
+        """Return the number of batches of one pass."""
         full, rest = divmod(len(self._dataset), self._batch_size)
         return full if self._drop_last or rest == 0 else full + 1
 
@@ -82,7 +82,7 @@ class PromptLoader(Generic[Row]):
         return self.prompts(self.next_rows())
 
     def next_rows(self) -> list[int]:
-        """As `next_batch`, by the rows' indices: `prompts` reads them, at any time again."""
+        """Return the indices of the next batch's rows; `prompts` reads them, at any time again."""
         needed = self._batch_size if self._drop_last else 1
         if len(self._order) - self._position < needed:
             self._enter(self._epoch + 1)

@@ -51,7 +51,7 @@ class RowReader:
 
     @property
     def special(self) -> bool:
-        """Whether the tokenizer adds its special tokens: a chat template writes them itself, a plain text has none."""
+        """True if the tokenizer adds its special tokens: a chat template writes them itself, a plain text has none."""
         return not self.chat.speaks_chat
 
     def prompt(self, row: Columns, uid: str) -> tuple[list[Message], Sources]:
@@ -83,7 +83,7 @@ class RowReader:
         return inline
 
     def has_media(self, text: str, sources: Sources) -> bool:
-        """Whether the processor must read it: it has media, or places for some, which is then an error."""
+        """True if the processor must read it: it has media, or placeholders without any, which is an error."""
         if self._processor is None:
             return False
         return bool(sources) or any(token in text for token in self._processor.tokens)
@@ -111,7 +111,7 @@ class RowReader:
         return {name: value for name, value in row.items() if name not in left_out}
 
     def _template_columns(self, row: Columns) -> Columns:
-        """What a template sees: for models that see, `images` and `videos` are lists in every row."""
+        """Return a template's variables; for vision models `images` and `videos` are lists in every row."""
         if self.media is None:
             return row
         names = {"images": self._config.image_key, "videos": self._config.video_key}

@@ -35,7 +35,7 @@ class PromptEnvironment(SandboxedEnvironment):
         self.filters = {name: _guarded(function) for name, function in self.filters.items()}
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """As Jinja's, for operands whose result stays small."""
+        """Evaluate an operator as Jinja does, if the result stays small."""
         if operator == "%" and isinstance(left, str):
             _check_format(left)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -49,7 +49,7 @@ class PromptEnvironment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """As Jinja's, without enormous counts."""
+        """Call a function as Jinja does, with bounded counts."""
         _check_counts(args, kwargs)
         if getattr(callee, "__name__", "") in ("format", "format_map"):
             _check_format(str(getattr(getattr(callee, "__wrapped__", callee), "__self__", "")))

@@ -16,7 +16,7 @@ class MediaError(Exception):
 
 @dataclass(slots=True)
 class Sources:
-    """What a prompt holds of images and videos, undecoded, in the order of their places in the text."""
+    """Undecoded images and videos of a prompt, in the order of their placeholders."""
 
     images: list[Any] = field(default_factory=list)
     videos: list[Any] = field(default_factory=list)

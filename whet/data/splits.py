@@ -1,4 +1,4 @@
-"""Which data files of a folder belong to a split: `train.parquet`, `gsm8k_test.jsonl`, `train-00000-of-00002.parquet`.
+"""Find a folder's data files of a split: `train.parquet`, `gsm8k_test.jsonl`, `train-00000-of-00002.parquet`.
 
 A file names a split with its stem (the number of the shard left out), or with a word of it. A file that names none
 counts as training data, as it does on the Hugging Face hub.

@@ -1,4 +1,4 @@
-"""Which tokens of a chat its assistant wrote: those a model learns from.
+"""Find the tokens of a chat that its assistant wrote: those a model learns from.
 
 Where the chat template marks them with `{% generation %}`, its word is taken. Any other template is asked twice for
 each turn of the assistant's: what the model is given before it writes, and what stands there afterwards. The turn is
@@ -130,7 +130,7 @@ def encode(
 
 
 def _can_cut(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether pieces spell what the whole does; some tokenizers begin every text with a space of their own."""
+    """Return True if encoding in pieces gives the whole's ids; some tokenizers begin every text with a space."""
     a, b = _ids(tokenizer, ["a", "b"], special=False)
     return _spell(tokenizer, a + b) == "ab"
 

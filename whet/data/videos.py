@@ -72,7 +72,7 @@ def open_video(source: Any, folder: Path | None, fps: float) -> Video:
 
 
 def evenly(total: int, source_fps: float, fps: float) -> tuple[list[int], float]:
-    """Which of `total` frames to take to have `fps` of them a second, at least two; and how many a second they are."""
+    """Return the indices of the frames to take for `fps` frames a second, at least two, and the resulting rate."""
     wanted = round(total / source_fps * fps)
     count = min(max(wanted, 2), total, MOST_FRAMES)
     return [index * total // count for index in range(count)], count / total * source_fps

@@ -1,4 +1,4 @@
-"""Whether this process is getting on: how long it has used no processor, and whether it waits for other ranks.
+"""Progress of this process: seconds without processor time, and whether it waits for other ranks.
 
 A worker that sleeps for ever, or waits for an answer that never comes, uses none; one that computes, loads or drives a
 GPU does. Ranks that wait in a collective use none either, but through no fault of theirs. Linux only: elsewhere every
@@ -89,7 +89,7 @@ def _threads(process: int | str = "self") -> set[int]:
 
 
 def _processor_seconds(foreign: set[int]) -> float | None:
-    """Of this process but for the foreign threads, and of its descendants; None where /proc does not tell."""
+    """Return the processor seconds of this process, foreign threads aside, and its descendants; None without /proc."""
     if not Path("/proc/self/stat").exists():
         return None
     own = sum(_used(f"/proc/self/task/{thread}/stat") for thread in _threads() - foreign)
@@ -108,7 +108,7 @@ def _descendants(process: int | str) -> set[int]:
 
 
 def _used_by_all(process: int) -> float:
-    """By a process and those of its children that have ended."""
+    """Return the processor time of a process and of its ended children."""
     return _used(f"/proc/{process}/stat", last=15)
 
 

@@ -1,4 +1,4 @@
-"""Where a Ray cluster runs that the user has started, if one does.
+"""Address of a Ray cluster that the user has started, if there is one.
 
 Ray itself tries for minutes to reach an address where nobody listens; a run must say so at once.
 """

@@ -36,7 +36,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What is left of a rank."""
+    """Log, stack and exit of a rank."""
 
     printed: str = ""
     stack: str = ""  # innermost frame first; empty when it is between calls or cannot tell

@@ -1,4 +1,4 @@
-"""What a group says when a worker does not do its work: it raised, or it is gone."""
+"""Errors of a group of workers: a method raised, or a worker is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Failure:
     user: str | None  # the sentence of a UserError
 
     def error(self, rank: int, who: str = "") -> Exception:
-        """What the caller sees: the sentence of a `UserError` as one, everything else with its rank and traceback."""
+        """Return the error to raise: a `UserError` with its sentence, anything else with its rank and traceback."""
         if self.user is not None:
             return UserError(self.user)
         return WorkerRaisedError(rank, self.summary, self.trace, _unpickled(self.pickled), who)
@@ -45,7 +45,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method returned, or how it failed."""
+    """Result of a method, or its error."""
 
     value: Any = None
     failure: Failure | None = field(default=None)

@@ -1,4 +1,4 @@
-"""What a group of workers is, wherever they run: `call` them all, `scatter` work over them, or `start` and wait later.
+"""Protocol of a group of workers: `call` them all, `scatter` work over them, or `start` and wait later.
 
 A worker is any object with plain methods. Its class decides nothing about processes: the factory that builds it is told
 its `Rank` and runs in the process that the worker lives in, after torch.distributed was joined where there are several.
@@ -29,7 +29,7 @@ class Pending(Protocol):
     """Calls under way."""
 
     def done(self) -> bool:
-        """Whether every rank has finished; does not wait."""
+        """Return True if every rank has finished; do not wait."""
 
     def wait(self) -> list[Any]:
         """The results by rank; raises what a worker raised, or `WorkerLostError` when one died or hangs."""
@@ -47,7 +47,7 @@ class Group(Protocol):
         """One tuple of arguments for each rank; results by rank."""
 
     def start(self, method: str, *args: Any, **kwargs: Any) -> Pending:
-        """As `call`, without waiting."""
+        """Call a method on all ranks without waiting."""
 
     def close(self) -> None:
         """End the workers, by their own `close` where they have one; a second time does nothing."""

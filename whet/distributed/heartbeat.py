@@ -74,7 +74,7 @@ def _beat(line: socket.socket, seal: Seal, read: Callable[[], Beat]) -> None:
 
 
 def _has_ended(line: socket.socket) -> bool:
-    """Whether the caller closed the connection; waits for that as long as until the next beat."""
+    """Wait until the next beat; return True if the caller closed the connection."""
     try:
         return not line.recv(1)
     except TimeoutError:

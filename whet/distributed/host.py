@@ -35,7 +35,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class Setup:
-    """What a rank is told before it does anything."""
+    """Set-up of a rank, sent before anything else."""
 
     rank: Rank
     ranks_here: int  # on its machine, which share its cores
@@ -185,10 +185,10 @@ def join(rank: Rank, store: Any) -> None:
 
 
 def log_file(folder: Path, rank: int) -> Path:
-    """What a rank printed."""
+    """Return the path of a rank's output."""
     return folder / f"rank_{rank}.log"
 
 
 def stack_file(folder: Path, rank: int) -> Path:
-    """Where a rank was each time it was asked."""
+    """Return the path of a rank's stack dumps."""
     return folder / f"rank_{rank}.stack"

@@ -1,4 +1,4 @@
-"""What torchrun tells a process of its job: which one it is, and when to end; and what follows for a command."""
+"""Rank and end of a process that torchrun started, and which commands may run under it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEAK_SECONDS = 10.0  # for another process to say why the job ends
 
 @dataclass(frozen=True)
 class Launch:
-    """What torchrun told this process."""
+    """Rank of this process as torchrun set it."""
 
     rank: int
     world: int
@@ -104,6 +104,6 @@ def say(text: str) -> None:
 
 
 def is_silent() -> bool:
-    """Whether another process on this machine speaks for this one."""
+    """Return True if another process of this machine prints for this one."""
     launch = launched()
     return launch is not None and launch.local_rank > 0

@@ -1,4 +1,4 @@
-"""Which devices a run asks for, and whether a cluster has them."""
+"""Devices that a run asks for, and whether a cluster has them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Placement:
 
     @staticmethod
     def of(trainer: TrainerConfig) -> Placement:
-        """As the config says; `check_config` has seen to it that the pools add up."""
+        """Read the config; `check_config` has made sure that the pools add up."""
         timeout = None if trainer.worker_timeout == -1 else float(trainer.worker_timeout)
         return Placement(trainer.n_gpus_per_node, trainer.nnodes, trainer.device, trainer.placement.rollout, timeout)
 

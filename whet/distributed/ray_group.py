@@ -29,7 +29,7 @@ class RayPending:
         self._results: list[Any] | None = None
 
     def done(self) -> bool:
-        """Whether every rank has finished, well or not."""
+        """Return True if every rank has finished or failed."""
         import ray
 
         return self._results is not None or len(ray.wait(self._calls, num_returns=len(self._calls), timeout=0)[1]) == 0
@@ -81,7 +81,7 @@ class RayGroup:
         return self.begin("run", *((method, (tuple(args), {})) for args in arguments)).wait()
 
     def start(self, method: str, *args: Any, **kwargs: Any) -> RayPending:
-        """As `call`, without waiting. The arguments are pickled once for all ranks."""
+        """Call a method on all ranks without waiting; the arguments are pickled once."""
         import ray
 
         self._check_open()
@@ -207,7 +207,7 @@ class RayGroup:
         return found
 
     def _sweep(self) -> None:
-        """What is left of the workers' process groups, also when a worker itself is long dead."""
+        """Kill the rest of the workers' process groups, also of workers that died earlier."""
         for there, members in self._by_node():
             with contextlib.suppress(Exception):
                 there(end_processes, [member.leader for member in members])
@@ -246,7 +246,7 @@ def _there(node: str) -> Callable[..., Any]:
 
 
 def _cause(error: Exception) -> str:
-    """What Ray knows of a death, without its advice."""
+    """Return Ray's reason for a death, without its advice."""
     detail = str(error).partition("Worker exit detail: ")[2].partition(" Some common causes")[0].strip()
     if not detail or "End of file" in detail:
         return "the process ended without a word, as one does that was killed (the kernel does so when memory is short)"

@@ -70,7 +70,7 @@ class Seat:
         self._worker: Any = None
 
     def shared(self, order: Call | End | Factory | None = None) -> Call | End | Factory:
-        """What the first rank orders, on every rank."""
+        """Broadcast the first rank's call to every rank."""
         from whet.system import sealed
 
         given = sealed.broadcast(order, self._calls)
@@ -198,7 +198,7 @@ class TorchrunGroup:
 
 
 def serve_first(launch: Launch, device: str) -> int:
-    """What every rank but the first does: make the calls of the first until it has ended. Returns the exit code."""
+    """Execute the calls of the first rank until it has ended, on every other rank; return the exit code."""
     patience = Patience()
     if patience.told:
         return 1  # whoever ended will not join
@@ -222,7 +222,7 @@ def serve_first(launch: Launch, device: str) -> int:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """What a process ends with that raised this, as the command line does."""
+    """Return the exit code of a process that raised this, as the command line has it."""
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if isinstance(error, UserError) else int(error is not None)
@@ -243,7 +243,7 @@ def _store(launch: Launch) -> Any:
 
 
 def _device(wanted: str, launch: Launch) -> str:
-    """Where this rank trains, by `trainer.device` and what there is."""
+    """Return this rank's device by `trainer.device` and the machine."""
     import torch
 
     count = 0 if wanted == "cpu" else torch.cuda.device_count()
@@ -260,12 +260,12 @@ def _device(wanted: str, launch: Launch) -> str:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether this is how another process' end is heard of; gloo has no class for it."""
+    """Return True if the error means that another process ended; gloo has no class for it."""
     from torch.distributed import DistError
 
     return isinstance(error, DistError) or (type(error) is RuntimeError and "gloo" in str(error).lower())
 
 
 def _short(error: Exception) -> str:
-    """What went wrong, without gloo's advice."""
+    """Return an error's text without gloo's advice."""
     return str(error).partition("\n")[0].partition(". ")[0]

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """Where the ends of a link meet."""
+    """Rendezvous of the two ends of a broadcast."""
 
     address: str
     port: int

@@ -1,4 +1,4 @@
-"""What was answered to a question, whoever wrote it."""
+"""Responses to a question, from any source."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Answer:
     failure: str | None = None  # why there is none
 
     def as_record(self) -> dict[str, Any]:
-        """As a journal keeps it."""
+        """Return it as a journal's record."""
         return asdict(self)

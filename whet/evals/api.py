@@ -180,7 +180,7 @@ def _retry_after(headers: Message) -> float:
 
 
 def _message(data: bytes) -> str:
-    """What an error says, without the JSON around it."""
+    """Return the message of an error, without the JSON around it."""
     text = data.decode("utf-8", "replace").strip()
     try:
         inner = json.loads(text)["error"]

@@ -74,7 +74,7 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
 def _open(
     config: Config, examples: Path, folder: Path, console: Console, stack: ExitStack
 ) -> tuple[Callable[[], str], list[_Job]]:
-    """Who answers, and the data sets, all of them checked."""
+    """Open the responder and the data sets, all checked."""
     datasets = chosen(config)
     jobs = []
     if config.eval.responses is not None:

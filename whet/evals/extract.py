@@ -22,7 +22,7 @@ LONGEST = 300  # characters; what is longer is no final answer
 
 
 def boxed(text: str) -> str | None:
-    """What the last \\boxed{...} holds, braces inside it included."""
+    """Return the content of the last \\boxed{...}, nested braces included."""
     start = text.rfind(BOXED)
     if start < 0:
         return None
@@ -35,19 +35,19 @@ def boxed(text: str) -> str | None:
 
 
 def answer(text: str) -> str | None:
-    """What stands in the last <answer> tags."""
+    """Return the content of the last <answer> tags."""
     found = ANSWER_TAG.findall(text)
     return (boxed(found[-1]) or found[-1].strip() or None) if found else None
 
 
 def marked(text: str) -> str | None:
-    """What follows the last `####` on its line."""
+    """Return the text after the last `####` on its line."""
     found = MARKED.findall(text)
     return found[-1].strip() if found else None
 
 
 def stated(text: str) -> str | None:
-    """What follows the last "answer:" or "the answer is" on its line."""
+    """Return the text after the last "answer:" or "the answer is" on its line."""
     found = SAID.findall(_outside_thoughts(text))
     return found[-1].strip().strip("*").strip() or None if found else None
 
@@ -97,7 +97,7 @@ EXTRACTORS: dict[str, Callable[[str], str | None]] = {
 
 
 def extract(text: str, names: Sequence[str]) -> str | None:
-    """What the first of these extractors finds."""
+    """Return the result of the first extractor that finds something."""
     return next((found for name in names if (found := EXTRACTORS[name](text)) is not None), None)
 
 

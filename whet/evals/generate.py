@@ -120,7 +120,7 @@ def _with_answers(table: Table, name: str) -> Table:
 
 
 def _about(config: Config, opened: Policy, dataset: PromptDataset, data: str, params: SamplingParams) -> dict[str, Any]:
-    """What must not change between two processes that write one file."""
+    """Settings that must not change between two processes that write one file."""
     return {
         "model": opened.name,
         "weights": opened.weights,

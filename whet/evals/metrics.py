@@ -22,7 +22,7 @@ CLOSED = ("closed", "yes/no", "yesno", "binary", "choice")
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a metric knows of a question besides the response."""
+    """Truth of a question, as metrics see it."""
 
     answer: Any
     choices: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a response says, and how good that is."""
+    """Extracted answer of a response and its score."""
 
     said: str | None
     scores: dict[str, float]
@@ -41,7 +41,7 @@ class Judged:
 
 
 def text_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judged:
-    """Whether a short text is the true one; the truth may be a list of texts that are all right."""
+    """Score 1 for the true text; the truth may be a list of accepted texts."""
     said = extract(response, extractors or ("boxed", "answer", "text"))
     options = truth.answer if isinstance(truth.answer, list | tuple) else [truth.answer]
     right = said is not None and normal(said) in {normal(str(each)) for each in options}
@@ -49,7 +49,7 @@ def text_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judged
 
 
 def number_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judged:
-    """Whether a number is the true one, up to a share `tolerance` of it."""
+    """Score 1 for the true number, within the relative `tolerance`."""
     found = extract(response, extractors or ("boxed", "answer", "marked", "number"))
     said = found if found is None or as_number(normal(found)) is not None else EXTRACTORS["number"](found)
     value = as_number(normal(said)) if said is not None else None
@@ -60,7 +60,7 @@ def number_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judg
 
 
 def choice_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judged:
-    """Whether the right one of several choices is named, by its letter or by its text."""
+    """Score 1 if the right choice is named, by its letter or its text."""
     right = _letter_of(truth)
     said = extract(response, extractors) if extractors else None
     said = said if said is not None else _choice(response, truth.choices)
@@ -72,7 +72,7 @@ def choice_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judg
 
 
 def yes_no_match(response: str, truth: Truth, extractors: Sequence[str]) -> Judged:
-    """Whether yes is said where it is true, and no where that is."""
+    """Score 1 for the right one of yes and no."""
     found = extract(response, extractors) if extractors else None
     said = yes_no(found) if found is not None else yes_no(response)
     true = {"1": "yes", "0": "no", "true": "yes", "false": "no"}.get(
@@ -125,7 +125,7 @@ METRICS: dict[str, Metric] = {
 
 
 def is_closed(truth: Truth) -> bool:
-    """Whether a question is closed: as its data says, else where there are choices or the answer is yes or no."""
+    """Return True for a closed question: as its data says, else one with choices or with the answer yes or no."""
     if truth.kind:
         return normal(truth.kind) in CLOSED
     return bool(truth.choices) or normal(str(truth.answer)) in ("yes", "no")

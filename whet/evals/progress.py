@@ -1,4 +1,4 @@
-"""How far a job is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a job: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

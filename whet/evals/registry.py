@@ -24,7 +24,7 @@ VALIDATION = "val"  # what data.val_files are called in a report
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """How one data set is read, asked and scored; each field is a key of `eval.definitions.NAME`."""
+    """Definition of a data set; each field is a key of `eval.definitions.NAME`."""
 
     name: str
     title: str = ""

@@ -1,4 +1,4 @@
-"""Who answers the questions: an engine with the model, a server behind an API, or a file."""
+"""Sources of responses: an engine with the model, a server behind an API, or a file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SEED_BITS = 31  # the widest seed that every server takes
 
 
 def params_of(config: Config, dataset: DataSet) -> SamplingParams:
-    """How a data set is sampled: as validation is, with as many samples as the config or the data set wants."""
+    """Return a data set's sampling parameters: those of validation, with the config's or the data set's n."""
     rollout = val_rollout(config)
     n = config.eval.n or dataset.n or rollout.n
     if n > 1 and rollout.temperature == 0:
@@ -198,7 +198,7 @@ def _from_row(text: str, row: dict[str, Any]) -> Answer:
 
 
 def _question_of(row: dict[str, Any], dataset: DataSet, place: str) -> str:
-    """What rows of the same question have in common: their uid, else their prompt; a row without either is alone."""
+    """Return the key that rows of one question share: their uid, else their prompt; None of a row without either."""
     if row.get("uid") is not None:
         return f"uid {row['uid']}"
     found = next((value for name in dataset.prompt_key if (value := lookup(row, name)) is not MISSING), None)

@@ -48,7 +48,7 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """Which weights these are, for journals and reports."""
+        """Name of the weights, for journals and reports."""
         return str(self.checkpoint.path) if self.checkpoint else str(self.config.worker.actor.model.model_path)
 
     @property
@@ -81,7 +81,7 @@ class Policy:
         return engine
 
     def texts(self, samples: Sequence[Sample]) -> list[str]:
-        """What samples say, as reward functions read it."""
+        """Return the samples' texts, as reward functions read them."""
         skip = self.config.worker.reward.skip_special_tokens
         return self.tokenizer.batch_decode([sample.ids for sample in samples], skip_special_tokens=skip)
 

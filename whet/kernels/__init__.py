@@ -13,7 +13,7 @@ import torch
 
 
 def available(device: torch.device | str) -> bool:
-    """Whether this device is one that the kernels were made for."""
+    """Return True if the kernels support this device."""
     return torch.device(device).type == "cuda" and _has_triton()
 
 

@@ -134,7 +134,7 @@ class _Range:
 
 
 class _Bytes:
-    """What torch needs to see the addresses as a tensor of bytes, and what keeps them reserved while it does."""
+    """Expose reserved addresses to torch as a tensor of bytes, and keep them reserved while it exists."""
 
     def __init__(self, owner: DeviceMemory, address: int, nbytes: int) -> None:
         self._owner = owner
@@ -170,7 +170,7 @@ class DeviceMemory:
 
     @property
     def mapped(self) -> bool:
-        """Whether there is memory behind the addresses."""
+        """True if memory is mapped at the addresses."""
         return self._range.mapped
 
     def map(self) -> None:

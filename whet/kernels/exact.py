@@ -21,7 +21,7 @@ SUM_ELEMENTS = 2048  # elements one program of a row sum holds at a time
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one program of the product computes, and how."""
+    """Tile of the product that one program computes."""
 
     m: int
     n: int

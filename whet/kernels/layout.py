@@ -1,4 +1,4 @@
-"""Where the tokens of a packed row lie, as tables that the attention kernels read.
+"""Tables of a packed row's segments that the attention kernels read.
 
 A segment is a run of tokens that see each other causally and, before them, all tokens of a prefix: another segment of
 the row. A tile of queries walks along its stream of keys: prefix, then own segment, in the order of their positions. A
@@ -45,7 +45,7 @@ class Layout:
         self._key_tiles: dict[tuple[int, int, int], KeyTiles] = {}
 
     def _find_children(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each segment the first row and the number of rows that have it as prefix."""
+        """Return, for each segment, the first row and the number of rows that have it as prefix."""
         child = np.flatnonzero(self._prefix_length > 0)
         parent = np.searchsorted(self._start, self._prefix_start[child])
         known = parent < len(self._start)

@@ -20,7 +20,7 @@ _OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 def row_statistics(
     logits_NV: Tensor, targets_N: Tensor, temperature: float, want_entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of z = logits / temperature: the log-prob of each target, log Σ exp z, the entropy if wanted; (N,) in fp32."""
+    """Compute from z = logits / temperature: targets' log-probs, log Σ exp z, entropy if wanted; (N,) in fp32."""
     peaks_NC, masses_NC, moments_NC = chunk_statistics(logits_NV, temperature, want_entropy)
     N, C = peaks_NC.shape
     # Each its own allocation: triton compiles a kernel again for pointers that are less aligned.
@@ -88,7 +88,7 @@ def logit_gradient_(
 def chunk_statistics(
     logits_NV: Tensor, temperature: float, want_moment: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of each chunk's z = logits / temperature: max z, Σ exp(z − max) and Σ exp(z − max)·(z − max); (N, C) in fp32."""
+    """Compute per chunk of z = logits / temperature: max z, Σ exp(z − max), Σ exp(z − max)·(z − max); (N, C) fp32."""
     N, V = logits_NV.shape
     _check(logits_NV)
     C = triton.cdiv(V, CHUNK)

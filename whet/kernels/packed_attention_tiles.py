@@ -1,4 +1,4 @@
-"""What the programs of the backward pass of packed attention do with their tile of keys or of queries.
+"""Backward pass of packed attention for one tile of keys or of queries.
 
 The equations are in packed_attention_backward.py, which launches them. `key_tile` works on transposed scores, keys by
 queries, so that both of its sums take them as they are.

@@ -1,4 +1,4 @@
-"""From logits to tokens on the device: one uniform number a row, and the log-prob of what was picked.
+"""Sample tokens from logits on the device: one uniform number a row, and the log-prob of the drawn token.
 
 The cumulative distribution is inverted in the order of the vocabulary: first the chunk, then the token in it. A row's
 result depends on its own logits and its own number only. Left out: top-k, top-p and min-p, which need another order.

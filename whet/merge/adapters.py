@@ -25,7 +25,7 @@ _MATRIX = re.compile(r"(.+)\.lora_([AB])\.\w+\.weight")
 
 
 def has_adapters(names: list[str]) -> bool:
-    """Whether a checkpoint is of a LoRA run."""
+    """Return True if the checkpoint is of a LoRA run."""
     return any(".lora_" in name for name in names)
 
 

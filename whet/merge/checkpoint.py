@@ -30,7 +30,7 @@ _NOT_FROM_FILES = ("auto_map", "name_or_path", "quantization_config", "transform
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether whet wrote a folder, which is then a global_step_N."""
+    """Return True if the folder is a global_step_N that whet wrote."""
     return (folder / MANIFEST).is_file()
 
 

@@ -33,7 +33,7 @@ _FILES = (".json", ".jinja", ".txt", ".model", ".py", ".tiktoken")  # what a fol
 
 
 def is_weights(path: Path) -> bool:
-    """Whether a file of a model folder holds weights, or says where they are."""
+    """Return True for files of weights, and for their index."""
     return path.name.endswith(_WEIGHTS)
 
 
@@ -50,7 +50,7 @@ def describing_files(folder: Path) -> dict[str, Path]:
 
 
 def gather(local_dir: Path, hf_model_path: str | None) -> dict[str, Path]:
-    """What describes the model: beside the shards, else in the model that the run began with."""
+    """Collect the files that describe the model: beside the shards, else from the model that the run began with."""
     beside = local_dir / "huggingface"
     check_link(beside, local_dir)
     if beside.is_dir():

@@ -1,4 +1,4 @@
-"""What the model of a config consists of: names and shapes in its modules, and those of its folder on disk."""
+"""Names and shapes of a model's tensors, in its modules and in its folder on disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def empty_model(folder: Path, names: list[str], trust_remote_code: bool = False)
 
 
 class Weights(Protocol):
-    """Where whole tensors come from."""
+    """Source of whole tensors."""
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +66,7 @@ class Weights(Protocol):
 
 
 class Layout:
-    """How the tensors of a checkpoint become those of a Hugging Face folder.
+    """Mapping of a checkpoint's tensors to those of a Hugging Face folder.
 
     A checkpoint has the names of modules (some models hold experts otherwise than their folders do), or those of the
     folder, where it was written by a version of transformers whose modules were named and held like the folder.
@@ -90,7 +90,7 @@ class Layout:
         return self._all.get(name, ())
 
     def entries(self, weights: Weights, where: Path) -> Iterator[Entry]:
-        """What goes into the folder, out of the weights in `where`; those of one module follow each other."""
+        """Yield the tensors of the folder from the weights in `where`; those of one module follow each other."""
         names = [self._once(name) for name in weights.names]
         strange = sorted(name for name in names if name not in self._all)
         if strange:

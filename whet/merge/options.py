@@ -1,4 +1,4 @@
-"""What `whet merge` is asked to do."""
+"""Arguments of `whet merge`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FLAG = "--trust-pickles"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one dimension of a mesh of ranks does to a tensor."""
+    """Placement of a tensor over one dimension of a mesh of ranks."""
 
     kind: str  # Shard, _StridedShard, Replicate, Partial
     dim: int | None = None
@@ -31,7 +31,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one rank holds of a DTensor."""
+    """One rank's part of a DTensor."""
 
     shape: tuple[int, ...]  # of the whole tensor
     local: Tensor
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What one rank holds of a ShardedTensor, FSDP's older kind: blocks, and where they begin in the whole."""
+    """One rank's part of a ShardedTensor, FSDP's older kind: blocks and their offsets in the whole."""
 
     shape: tuple[int, ...]
     blocks: tuple[tuple[tuple[int, ...], Tensor], ...]
@@ -89,7 +89,7 @@ class _ShardedTensor(_Tensor):
 
 
 def _attribute(owner: Any, name: str) -> type[_Record]:
-    """In place of `getattr`, by which a ShardedTensor names a class inside its own."""
+    """Replace `getattr`, by which a ShardedTensor names a class inside its own."""
     return _Record
 
 
@@ -98,7 +98,7 @@ def _record(name: str) -> type[_Record]:
 
 
 def _known() -> dict[str, Any]:
-    """What pickled names mean, in every place where a version of torch has had them."""
+    """Map pickled names to classes, for every place that a version of torch had them in."""
     known: dict[str, Any] = {"builtins.getattr": _attribute, "whet.merge.pickles._Record": _Record}
     for package in ("torch.distributed.tensor", "torch.distributed._tensor"):
         known |= {f"{package}{module}.DTensor": _DTensor for module in ("", ".api", "._api")}
@@ -129,7 +129,7 @@ _KNOWN = _known()
 
 
 def read_rank(file: Path, trust_pickles: bool = False) -> dict[str, Held]:
-    """What a rank saved, by name; tensors stay in the file until they are used."""
+    """Read a rank's tensors by name; they stay in the file until they are used."""
     try:
         found = torch_file.load(file, _KNOWN, trust_pickles, mapped=True)
     except torch_file.PickledCodeError as error:

@@ -22,7 +22,7 @@ _WRAPPERS = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_
 
 
 def has_shards(folder: Path) -> bool:
-    """Whether ranks have saved pieces of a model there."""
+    """Return True if the folder holds shards of a model."""
     return any(_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
@@ -69,7 +69,7 @@ def _name(world: int, rank: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """What all ranks saved. Tensors stay in their files until they are asked for."""
+    """Shards of all ranks; tensors stay in their files until they are asked for."""
 
     files: list[Path]
     ranks: list[dict[str, Held]]

@@ -36,7 +36,7 @@ def implementation(config: PretrainedConfig) -> str | dict[str, str]:
 
 
 class Attention(Protocol):
-    """How the packed tokens of one forward pass see each other and what came before them."""
+    """Visibility of packed tokens in one forward pass, and of the tokens before them."""
 
     def attend(
         self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None

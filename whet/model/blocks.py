@@ -290,5 +290,5 @@ def _cast(grad: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _grad_dtype(parameter: Tensor) -> torch.dtype:
-    """What a gradient is accumulated in, which a leaf may choose."""
+    """Return the dtype in which a leaf accumulates its gradient."""
     return (parameter.is_leaf and parameter.grad_dtype) or parameter.dtype

@@ -66,7 +66,7 @@ class FusedDecoder:
     def _layer(
         self, index: int, layer: Layer, delta: Tensor, residual: Tensor | None, rope: Rope, how: Attention
     ) -> tuple[Tensor, Tensor]:
-        """What the layer adds, and the stream it is to be added to; with gradients where they are wanted."""
+        """Return the layer's output and the residual stream it is added to; with gradients where they are wanted."""
         given = self._attention_input(layer, delta, residual, rope)
         if isinstance(how, PagedAttention):  # decoding: keys and values go straight to the cache
             keys, values = how.pages(index)

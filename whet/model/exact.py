@@ -50,7 +50,7 @@ class ExactMode(TorchFunctionMode):
 
 
 def in_exact_mode() -> bool:
-    """Whether a model is being run in exact mode."""
+    """True while a model runs in exact mode."""
     return _ACTIVE.get()
 
 
@@ -168,7 +168,7 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha:
 def _rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """In fp32, rounded once, as torch does it."""
+    """Compute in fp32 and round once, as torch does."""
     x = _widened(input)
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     y = x * torch.rsqrt(_mean(x * x, _last(normalized_shape), keepdim=True) + eps)

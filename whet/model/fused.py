@@ -1,4 +1,4 @@
-"""Which models run by fused kernels, and which in exact mode; the others run by their own modules."""
+"""Choose the models that run by fused kernels, and those in exact mode; others run by their own modules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def unfuse(model: PreTrainedModel) -> None:
 
 
 def has_kernels(model: PreTrainedModel) -> bool:
-    """Whether whet's attention kernels serve a model of this device, dtype and size of heads."""
+    """Return True if whet's attention kernels support the model's device, dtype and head size."""
     config = model.config.get_text_config()
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     right_size = 16 <= head_dim <= 256 and head_dim & (head_dim - 1) == 0
@@ -72,5 +72,5 @@ def make_exact(model: PreTrainedModel) -> None:
 
 
 def is_exact(model: PreTrainedModel) -> bool:
-    """Whether a model runs in exact mode."""
+    """Return True if the model runs in exact mode."""
     return model in _EXACT

@@ -30,7 +30,7 @@ def let_gather(model: nn.Module) -> None:
 
 
 def gathered_pass(model: nn.Module, forward: Callable[[], T]) -> T:
-    """What `forward` returns (tensors), with the parameters outside the layers gathered where they are sharded.
+    """Call `forward` with the parameters outside the layers gathered where they are sharded; return its tensors.
 
     They stay so for what reads the head afterwards: until the backward pass is over, or `part` is called.
     """
@@ -103,14 +103,14 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def own_part(whole: Tensor, of: DTensor) -> Tensor:
-    """What this rank holds of a whole tensor that is distributed as another is; nothing is sent for the cut."""
+    """Return this rank's part of a whole tensor, cut as another is distributed; nothing is sent."""
     for mesh, dim, _ in _cuts(of):
         whole = distribute_tensor(whole, mesh, [Shard(dim)], src_data_rank=None).to_local()
     return whole
 
 
 def _cuts(tensor: DTensor) -> list[tuple[DeviceMesh, int, torch.Size]]:
-    """In which order a tensor was cut: over the ranks of a mesh, along a dimension, from which shape.
+    """Return the order in which a tensor was cut: ranks of a mesh, dimension, shape before the cut.
 
     A tensor-parallel group comes last in a mesh and has cut first; FSDP shards what it left.
     """

@@ -64,7 +64,7 @@ class GridProcessor:
             self.tokens += (self._video_token,)
 
     def agrees(self) -> bool:
-        """Whether sizes worked out here are those that the image processor itself comes to."""
+        """Return True if sizes computed here equal the image processor's own."""
         grids = self._images(images=[Image.new("RGB", size) for size in PROBES], return_tensors="pt")["image_grid_thw"]
         return all(
             (w * self._images.patch_size, h * self._images.patch_size) == self.target_size(size)

@@ -1,4 +1,4 @@
-"""From a Hugging Face folder (or hub id) to a tokenizer and a model that whet can train and sample from."""
+"""Load tokenizers and models from a Hugging Face folder or hub id, to train and to sample from."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _load(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What turns a hidden state into logits: the output matrix and, for Gemma, a soft cap."""
+    """Map from hidden states to logits: the output matrix and, for Gemma, a soft cap."""
 
     weight_VH: Tensor
     bias_V: Tensor | None

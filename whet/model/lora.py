@@ -76,7 +76,7 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int)
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether a model trains adapters instead of its weights."""
+    """Return True if the model trains adapters instead of its weights."""
     return hasattr(model, "peft_config")
 
 

@@ -1,4 +1,4 @@
-"""What a model reads: text alone, or images too. Its vision side itself is in `vision.py`, imported for those only."""
+"""Modalities of a model: text alone, or images too. `vision.py` is imported for the latter only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OTHER_IDS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
 
 
 def has_vision(config: PretrainedConfig) -> bool:
-    """Whether a model reads images."""
+    """Return True if the model reads images."""
     return getattr(config, "vision_config", None) is not None
 
 
 def has_mrope(config: PretrainedConfig) -> bool:
-    """Whether a token's position is three numbers: where images give tokens a time and a place."""
+    """Return True if a token's position is three numbers (time, height, width)."""
     return "mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {})
 
 

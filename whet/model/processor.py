@@ -1,4 +1,4 @@
-"""What a vision-language model makes of images and videos before it sees them: sizes, tokens and pixel values.
+"""Preprocessing of images and videos: sizes, placeholder tokens and pixel values.
 
 `GridProcessor` serves the Qwen-VL family and its kin; `WholeProcessor` calls the model's own processor, for all others.
 """
@@ -26,7 +26,7 @@ PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids
 
 
 class Processor(Protocol):
-    """What the data room needs to know of a model that sees. Methods raise ValueError with the reason."""
+    """Processor of a vision model, as data loading needs it. Methods raise ValueError with the reason."""
 
     chat_template: str | None  # for tokenizers that have none
     image_place: str  # what stands for an image in a text that no chat template writes
@@ -127,7 +127,7 @@ class WholeProcessor:
         return made["input_ids"][0].tolist(), inputs
 
     def pixels(self, images: Sequence[Any], videos: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """What the processor makes of images alone."""
+        """Return the processor's tensors for images alone."""
         return dict(self._processor.image_processor(images=list(images), return_tensors="pt"))
 
     def save_pretrained(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a dense decoder is made of, read from its own modules.
+"""Parts of a dense decoder, read from its modules.
 
 Llama, Mistral, Qwen2, Qwen3, Gemma and their kin are one structure with a few switches: where norms stand, whether
 queries and keys have one, biases, the activation, windows. The switches are read from the modules and from what a few
@@ -242,7 +242,7 @@ def _eps(norm: nn.Module) -> float:
 
 
 def _norm_offset(norm: nn.Module) -> float | None:
-    """What a norm adds to its weight: 0, or 1 as Gemma does; None where it is no such norm."""
+    """Return the offset of a norm's weight: 0, or 1 for Gemma; None for another kind of norm."""
     weight = getattr(norm, "weight", None)
     if not isinstance(weight, Tensor) or getattr(norm, "bias", None) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Which models whet runs as their authors meant; the others are refused before any work.
+"""Check that whet computes a model as its authors do; others are refused before any work.
 
 A model that mixes tokens outside the attention hook (state-space and convolution layers, attention of its own) would
 let packed responses see each other, without an error and with wrong gradients.

@@ -83,7 +83,7 @@ def unreadable(file: Path, reason: str) -> UserError:
 
 
 class _Archive:
-    """Where the entries of a file lie in it."""
+    """Offsets of a file's entries."""
 
     def __init__(self, file: Path, root: str, spans: dict[str, _Span]) -> None:
         self.file, self.root, self.spans = file, root, spans
@@ -124,7 +124,7 @@ class _Archive:
             return stream.read(span.size)
 
     def span(self, name: str) -> _Span:
-        """Where an entry lies."""
+        """Return the offset and size of an entry."""
         try:
             return self.spans[f"{self.root}/{name}"]
         except KeyError:

@@ -51,7 +51,7 @@ class RowMedia:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What the decoder's first layer reads, and what is added at visual tokens after each of the first layers."""
+    """Input of the decoder's first layer, and what is added at visual tokens after each of the first layers."""
 
     tokens_NH: Tensor
     rows: Tensor
@@ -127,7 +127,7 @@ class Vision:
         return kinds
 
     def row_media(self, laid: Sequence[tuple[int, Prompt]], device: torch.device | str) -> RowMedia:
-        """What a row holds whose prompts begin at these tokens; no tensors where it holds text alone."""
+        """Join the media of a row whose prompts begin at these tokens; no tensors for text alone."""
         shown = [(start, prompt) for start, prompt in laid if prompt.media is not None]
         joined: dict[str, list[Tensor]] = {}
         for _, prompt in shown:

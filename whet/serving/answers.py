@@ -1,4 +1,4 @@
-"""What a client gets: OpenAI's objects, each with the version of the weights that wrote it."""
+"""Response objects: OpenAI's, each with the version of the weights that wrote it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Answer(BaseModel):
 
 
 class ErrorBody(Answer):
-    """What went wrong, in a sentence."""
+    """Error message of a response."""
 
     message: str
     type: str
@@ -31,7 +31,7 @@ class ErrorAnswer(Answer):
 
 
 class Whet(Answer):
-    """What wrote the answer: version of the weights, and the seed that would write it again."""
+    """Provenance of a response: version of the weights, and the seed that reproduces it."""
 
     version: int
     seed: int
@@ -130,7 +130,7 @@ class ChatAnswer(Answer):
 
 
 class Delta(Answer):
-    """What was added to a turn; clients add up what is there, so what is not there is not sent as null."""
+    """Addition to a turn; clients add up the fields, so missing ones are not sent as null."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -142,7 +142,7 @@ class Delta(Answer):
 
 
 class ChunkChoice(Answer):
-    """What was added to one of the n responses."""
+    """Addition to one of the n responses."""
 
     index: int
     delta: Delta
@@ -209,7 +209,7 @@ class ModelList(Answer):
 
 
 class Health(Answer):
-    """Whether requests are taken, and how many there are."""
+    """Status of the server, and its number of requests."""
 
     status: Literal["ok", "ending"]
     version: int
@@ -218,7 +218,7 @@ class Health(Answer):
 
 
 class WeightsAnswer(Answer):
-    """What is served from now on."""
+    """Weights served from now on."""
 
     path: str
     version: int

@@ -1,4 +1,4 @@
-"""From the bytes of a body to a request, at a cost that its size bounds.
+"""Parse the bytes of a body into a request, at a cost bounded by its size.
 
 A few MB of JSON can hold millions of empty lists or of unknown fields, each of which costs hundreds of bytes and an
 error of its own. They are counted before anything is built.
@@ -52,7 +52,7 @@ def _has_many(body: bytes) -> bool:
 
 
 def _field(path: tuple[int | str, ...]) -> str:
-    """Where in a body an error is, without the names that pydantic gives to the forms of a field."""
+    """Return the path of an error in a body, without pydantic's names for the forms of a field."""
     return _short(".".join(_short(str(part)) for part in path if not _FORM.fullmatch(str(part))))
 
 

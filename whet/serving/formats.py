@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Sampling)
 
 
 class Form(ABC, Generic[R]):
-    """How one request is answered."""
+    """Format of the response to one request."""
 
     prefix: str
 
@@ -54,7 +54,7 @@ class Form(ABC, Generic[R]):
 
     @abstractmethod
     def event(self, index: int, writer: Writer, added: Added) -> str | None:
-        """What a piece adds, as JSON; None when there is nothing to be told."""
+        """Return a piece's addition as JSON; None if it adds nothing."""
 
     @abstractmethod
     def last_event(self, usage: Usage) -> str:
@@ -99,7 +99,7 @@ class ChatForm(Form[ChatRequest]):
         ).model_dump_json()
 
     def event(self, index: int, writer: Writer, added: Added) -> str | None:
-        """What a piece adds, as JSON; None when there is nothing to be told."""
+        """Return a piece's addition as JSON; None if it adds nothing."""
         if self._silent(added):
             return None
         first = self._first(index)
@@ -137,7 +137,7 @@ class CompletionForm(Form[CompletionRequest]):
         return CompletionAnswer(**self._common, choices=made, usage=usage).model_dump_json()
 
     def event(self, index: int, writer: Writer, added: Added) -> str | None:
-        """What a piece adds, as JSON; None when there is nothing to be told."""
+        """Return a piece's addition as JSON; None if it adds nothing."""
         if self._silent(added):
             return None
         choice = self._choice(index, writer, added, self._first(index))

@@ -1,4 +1,4 @@
-"""Who is being answered and who waits: so many at once, so many in the queue, and nobody while weights change.
+"""Admission of requests: a bound on running ones, a bound on the queue, none while weights change.
 
 Everything here happens in the event loop's thread.
 """

@@ -64,6 +64,6 @@ class Generation(Generic[R]):
         return await loop.run_in_executor(self.service.reader(len(body)), parse, self._kind, body)
 
     def form(self, request: R, job: Job) -> Form[R]:
-        """How the answer looks; the version is read when it begins, and stays until it ends."""
+        """Return the response's format; the version is read when it begins, and stays until it ends."""
         service = self.service
         return self._form(request, job, service.name, service.version, service.fingerprint)

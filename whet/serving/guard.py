@@ -1,4 +1,4 @@
-"""What may end a request before it is answered: its client leaves, its time is up, or the server needs it to go."""
+"""Early end of a request: its client disconnects, its time is up, or the server stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folder a name given to the server means, and what clients call it. Imports nothing that is slow."""
+"""Resolve the model name given to the server to a folder and to the name for clients. Imports nothing slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a config to a service: what costs nothing is checked first, then weights are loaded."""
+"""Build a service from a config: cheap checks first, then weights are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream has written and its client has not been sent yet; as much as the whole answer at most."""
+"""Buffer of a stream between the engine and its client; it holds the whole response at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to prompts and sampling parameters: chat template, tokens, images.
+"""Turn a request into prompts and sampling parameters: chat template, tokens, images.
 
 This runs in threads of its own: a long text takes a while to become tokens, and the event loop has others to serve.
 """
@@ -31,14 +31,14 @@ _LOG_PROB = 8  # tokens that one log-prob of an answer counts for: it is an obje
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the engine is asked for."""
+    """Prompts and sampling parameters of a request."""
 
     prompts: list[Prompt]
     params: SamplingParams
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all prompts together."""
+        """Number of tokens of all prompts."""
         return sum(len(prompt.ids) for prompt in self.prompts)
 
 
@@ -197,7 +197,7 @@ class PromptMaker:
 
 
 def _shows(text: str, sources: Sources, processor: Processor) -> bool:
-    """Whether the processor must read a text: it has media, or places for some, which is then an error."""
+    """Return True if the processor must read a text: it has media, or placeholders without any, which is an error."""
     return bool(sources) or any(token in text for token in processor.tokens)
 
 

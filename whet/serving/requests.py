@@ -1,4 +1,4 @@
-"""What a client may send. A field that is not here is refused, so that nothing a client asks for is silently ignored.
+"""Request objects. A field that is not here is refused, so that nothing is silently ignored.
 
 These models are also the request schemas of /openapi.json. Fields that OpenAI has and whet cannot do are here with the
 one value that changes nothing.
@@ -78,7 +78,7 @@ class ToolCall(Strict):
 
 
 class InstructionMessage(Strict):
-    """What the model is told to be; `developer` is another name of `system`."""
+    """System message; `developer` is another name of `system`."""
 
     role: Literal["system", "developer"]
     content: str | list[TextPart]
@@ -104,7 +104,7 @@ class AssistantMessage(Strict):
 
 
 class ToolMessage(Strict):
-    """What a tool returned."""
+    """Result of a tool call."""
 
     role: Literal["tool"]
     content: str | list[TextPart]
@@ -131,7 +131,7 @@ class Tool(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream holds besides text."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
@@ -143,7 +143,7 @@ class PlainText(Strict):
 
 
 class Sampling(Strict):
-    """What both endpoints take; null means the server's own setting."""
+    """Sampling parameters of both endpoints; null means the server's own setting."""
 
     model: Annotated[str, Field(max_length=1024)]
     n: Annotated[int, Field(ge=1), WHOLE] | None = None
@@ -173,7 +173,7 @@ class Sampling(Strict):
 
     @property
     def tops(self) -> int | None:
-        """How many likeliest tokens to report at each place; None for no log-probs at all."""
+        """Number of likeliest tokens to report at each position; None for no log-probs at all."""
         return None
 
 

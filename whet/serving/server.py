@@ -148,7 +148,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it is time to end: an engine that is gone can answer nobody, and whoever started this may again."""
+        """Return True if the server must end: its engine has failed, and a supervisor may restart it."""
         return await super().on_tick(counter) or self._service.failure is not None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -56,17 +56,17 @@ class Service:
 
     @property
     def version(self) -> int:
-        """Of the weights that write answers now."""
+        """Version of the current weights."""
         return self.engine.version
 
     @property
     def fingerprint(self) -> str:
-        """What wrote an answer, in one word."""
+        """Fingerprint of model, weights and version."""
         return f"whet-{__version__}-v{self.version}"
 
     @property
     def failure(self) -> str | None:
-        """How the engine ended, where it has by itself: nothing can be answered any more."""
+        """Return how the engine ended, if it did by itself; no request can be served then."""
         return self.engine.failure
 
     async def pieces(

@@ -1,4 +1,4 @@
-"""From the tokens of a response to the text that a client sees, piece by piece.
+"""Turn the tokens of a response into text, incrementally.
 
 What comes out does not depend on how the tokens were cut into pieces: a stream put together is the answer that would
 have come whole.
@@ -16,7 +16,7 @@ BROKEN = "\ufffd"  # what a decoder writes for bytes that are no character, or n
 
 
 class Vocabulary:
-    """What tokens look like to clients."""
+    """Text and bytes of tokens, as clients see them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, shown: Iterable[str] = ()) -> None:
         """`shown` are tokens that belong to the text though the tokenizer calls them special."""
@@ -76,7 +76,7 @@ class StopCut:
     """Ends a text before the first stop string in it; what might become one waits."""
 
     def __init__(self, stop: Sequence[str], keep: bool = False) -> None:
-        """With `keep`, the stop string itself stays in the text."""
+        """Find stop strings; with `keep`, the stop string itself stays in the text."""
         self._stop, self._keep = tuple(stop), keep
         self._held = ""
         self.stopped = False
@@ -96,7 +96,7 @@ class StopCut:
         return self._release(held_back(self._held, self._stop))
 
     def finish(self) -> str:
-        """What waited: no stop string came."""
+        """Return the text held back: no stop string came."""
         return self._release(0)
 
     def _release(self, kept: int) -> str:
@@ -106,6 +106,6 @@ class StopCut:
 
 
 def held_back(text: str, marks: Sequence[str]) -> int:
-    """How many characters at the end of a text may be the beginning of one of the marks."""
+    """Count the characters at the end of a text that may begin one of the marks."""
     longest = min(len(text), max(map(len, marks)) - 1)
     return next((n for n in range(longest, 0, -1) if any(mark.startswith(text[-n:]) for mark in marks)), 0)

@@ -58,7 +58,7 @@ class ToolSplit:
         return shown, calls
 
     def finish(self) -> tuple[str, list[Call]]:
-        """What is left; some models leave out the closing tag at the end."""
+        """Return the rest; some models omit the closing tag at the end."""
         rest, self._held = self._held, ""
         call = read_call(rest[len(BEGIN) :]) if rest.startswith(BEGIN) else None
         return ("", [call]) if call is not None else (self._text(rest), [])

@@ -90,7 +90,7 @@ def _replace(engine: Engine, model: PreTrainedModel, fresh: PreTrainedModel, ver
 
 @torch.no_grad()
 def _copy(model: PreTrainedModel, fresh: PreTrainedModel) -> None:
-    """In place: captured graphs and weights that lie side by side stay where they are."""
+    """Copy in place: captured graphs and adjacent weights keep their addresses."""
     theirs = fresh.state_dict()
     for name, tensor in model.state_dict().items():
         tensor.copy_(theirs[name])

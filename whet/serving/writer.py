@@ -14,7 +14,7 @@ from whet.serving.tools import Call, ToolSplit
 
 @dataclass(slots=True)
 class Added:
-    """What a piece adds to a response."""
+    """Addition of a piece to a response."""
 
     text: str = ""
     calls: list[Call] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Writer:
         self.calls = 0  # made so far
 
     def add(self, piece: Piece) -> Added:
-        """What the client may see of a piece."""
+        """Return the part of a piece that the client may see."""
         if piece.finish == "abort":
             raise ApiError(500, "the engine gave the response up", "aborted")
         text = self._cut.add(self._detokenizer.add(piece.ids))

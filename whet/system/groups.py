@@ -97,7 +97,7 @@ def _is_orphaned_group_of(leader: Leader) -> bool:
 
 
 def _end_by_number(pid: int) -> None:
-    """Without start times: end the group only while its leader is there and leads it."""
+    """End a process group without start times: only while its leader exists and leads it."""
     if os.getpgid(pid) == pid:
         os.killpg(pid, signal.SIGKILL)
 

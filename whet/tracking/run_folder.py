@@ -57,11 +57,11 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """What the console said, in plain text."""
+        """Path of the console's output, in plain text."""
         return self.path / "run.log"
 
     def free_bytes(self) -> int:
-        """What the disk of this folder can still hold."""
+        """Return the free bytes of the folder's disk."""
         return shutil.disk_usage(self.path).free
 
     def check_free(self, needed_bytes: int) -> None:

@@ -24,7 +24,7 @@ PREFIX = "rollout_corr/"
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a batch is trained with instead of its mask alone."""
+    """Corrected mask and importance weights of a batch."""
 
     mask_BT: Tensor  # what is left after rejection
     weights_BT: Tensor | None  # importance weights, 0 outside the original mask; None where none are wanted

@@ -1,4 +1,4 @@
-"""How far the sampler's policy is from the learner's, whether or not anything is corrected."""
+"""Metrics of the difference between the sampler's policy and the learner's, with or without correction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a token's update moves the policy's entropy (Cui et al., 2025)."""
+"""Covariance of a token's log-prob and advantage, which moves the policy's entropy (Cui et al., 2025)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several losses share: ratios, means over a response, and the losses built on them."""
+"""Parts shared by several losses: ratios, means over a response, and the losses built on them."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class HFEngine(BatchEngine):
             ) from error
 
     def _media(self, ids: Tensor, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
-        """What `generate` is given of images and videos: a copy for every row."""
+        """Return the image and video tensors for `generate`: a copy for every row."""
         for prompt in prompts:
             check_prompt(self._model, prompt)
         vision = vision_of(self._model)
@@ -164,7 +164,7 @@ class HFEngine(BatchEngine):
         return samples
 
     def _length(self, ids: list[int], params: SamplingParams) -> tuple[int, bool]:
-        """How much of a padded row is the response, and whether it ended by itself."""
+        """Return the response length of a padded row, and whether it ended by itself."""
         for i, token in enumerate(ids):
             if not params.ignore_eos and token in self._end_ids:
                 return i + 1, True

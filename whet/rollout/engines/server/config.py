@@ -1,4 +1,4 @@
-"""What specs of engines behind an address share."""
+"""Config checks shared by engines behind an address."""
 
 from __future__ import annotations
 

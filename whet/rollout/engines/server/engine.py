@@ -1,4 +1,4 @@
-"""What engines behind HTTP share: many requests at once, a bounded number of them, and whet's own idea of an end."""
+"""Base of engines behind HTTP: a bounded number of concurrent requests, and whet's own rule for the end of a sample."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class ServerEngine:
 
     @property
     def idle(self) -> bool:
-        """Whether no sample is being written for this engine."""
+        """True if no sample is in progress."""
         return self._gate.idle
 
     async def ready(self) -> None:

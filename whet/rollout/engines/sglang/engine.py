@@ -91,7 +91,7 @@ class SGLangEngine(ServerEngine):
         self._compare(await served_version(self.client), self._loaded)
 
     def check(self, prompt: Prompt) -> None:
-        """As for any server; images must be ones that it reads as the learner does."""
+        """Check as for any server; images must be ones that SGLang reads as the learner does."""
         super().check(prompt)
         self._pictures.check(prompt)
 

@@ -61,7 +61,7 @@ class Channel:
 
     @property
     def gone(self) -> str | None:
-        """How the other side ended, once it has."""
+        """Return how the other side ended, once it has."""
         return self._gone
 
     def submit(
@@ -170,7 +170,7 @@ class Channel:
 
 
 def _samples(table: list[list[Any]], body: bytearray) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What was written, out of a frame: all token ids, then all log-probs."""
+    """Read samples from a frame: all token ids, then all log-probs."""
     ids, log_probs = array("i"), array("f")
     ids.frombytes(memoryview(body)[: len(body) // 2])
     log_probs.frombytes(memoryview(body)[len(body) // 2 :])
@@ -242,7 +242,7 @@ class InlineChannel(Channel):
         super().__init__(ours, arguments, lambda said: f"worker.rollout.mode=inline: vLLM ended: {said}")
 
     def load(self, offer: Offer) -> Future[dict[str, Any]]:
-        """As in another process; weights at hand are read where they are."""
+        """Load as in another process; local weights are read in place."""
         if isinstance(offer, WeightsAtHand):
             from whet_vllm_extension import AT_HAND
 

@@ -78,7 +78,7 @@ class VLLMEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of this engine."""
         return IN_PROCESS
 
     def generate(
@@ -182,7 +182,7 @@ class VLLMEngine:
 
     @property
     def failure(self) -> str | None:
-        """How vLLM ended, once it has by itself."""
+        """Return how vLLM ended, if it did by itself."""
         return self._vllm.gone
 
     @property
@@ -192,7 +192,7 @@ class VLLMEngine:
 
     @property
     def last_load(self) -> dict[str, Any]:
-        """Of the weights that were loaded last: bytes, tensors, checksum, and the way they took."""
+        """Report of the last weights loaded: bytes, tensors, checksum, and transport."""
         return self._vllm.last_load
 
     def _wake(self) -> None:

@@ -25,7 +25,7 @@ _ONE_BUCKET = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one prompt shows: its tensors, and where images and videos lie among its tokens."""
+    """Media of one prompt: tensors, and the positions of images and videos among its tokens."""
 
     tensors: list[tuple[str, Tensor]]
     places: dict[str, list[list[Any]]]  # by kind; see `MediaWriter`
@@ -54,7 +54,7 @@ class MediaWriter:
         self._frames_apart = config.model_type.startswith("qwen3")
 
     def write(self, prompt: Prompt) -> Shown | None:
-        """What a prompt shows; None where it is text, UserError where vLLM could not read it."""
+        """Return the media of a prompt; None for text, UserError where vLLM could not read it."""
         media = prompt.media
         if media is None or not (media.images or media.videos or media.inputs):
             return None

@@ -17,7 +17,7 @@ _VANISH_SECONDS = 5.0  # for the system to clear away what was killed
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     code = process.poll()
     if code is None:
         return "no longer answers"

@@ -56,7 +56,7 @@ class Replicas:
 
     @property
     def gone(self) -> str | None:
-        """How one of them ended, once one has."""
+        """Return how a replica ended, once one has."""
         return next((channel.gone for channel in self._channels if channel.gone is not None), None)
 
     @property

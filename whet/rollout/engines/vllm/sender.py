@@ -65,7 +65,7 @@ class WeightSender:
             torch.cuda.ipc_collect()
 
     def offer(self) -> dict[str, str]:
-        """Where a worker finds these weights."""
+        """Return the address at which a worker fetches these weights."""
         return {"host": self.host, "port": str(self.port), "token": self.token, "version": str(self.version)}
 
     def check(self, received: list[dict[str, str]]) -> None:
@@ -151,7 +151,7 @@ class WeightSender:
 
 
 def _note(connection: socket.socket) -> dict[str, Any]:
-    """What a worker answers; one that does not keep to the protocol counts as gone."""
+    """Read a worker's answer; one that breaks the protocol counts as lost."""
     try:
         return receive_note(connection)
     except ValueError as error:
@@ -191,7 +191,7 @@ class WeightsAtHand:
         self.total = sum(int(each) for each in sums)
 
     def offer(self) -> dict[str, str]:
-        """What a worker in this process finds them by."""
+        """Return the handle by which a worker of this process finds the weights."""
         return {"host": "", "port": "0", "token": self.token, "version": str(self.version)}
 
     def check(self, received: list[dict[str, str]]) -> None:

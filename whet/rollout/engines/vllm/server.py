@@ -140,14 +140,14 @@ class OwnServerEngine(VLLMServerEngine):
 
     @property
     def failure(self) -> str | None:
-        """How the server ended, once it has by itself."""
+        """Return how the server ended, if it did by itself."""
         if self.process.poll() is None:
             return None
         what = f"worker.rollout.mode=server: the vLLM server (pid {self.process.pid}) {ending(self.process)}"
         return f"{what}. Its last words, from {self._log}:\n{last_output(self._log)}"
 
     async def ready(self) -> None:
-        """As for any server; one that died is named."""
+        """Do as for any server; name one that died."""
         try:
             await super().ready()
         except UserError:
@@ -155,7 +155,7 @@ class OwnServerEngine(VLLMServerEngine):
             raise
 
     async def write(self, prompt: Prompt, params: SamplingParams, seed: int) -> Written:
-        """As for any server; one that died is named."""
+        """Do as for any server; name one that died."""
         try:
             return await super().write(prompt, params, seed)
         except UserError:

@@ -1,4 +1,4 @@
-"""What vLLM is started with: its arguments, and a folder that holds the model's config and tokenizer but no weights.
+"""Arguments of vLLM, and a folder with the model's config and tokenizer but no weights.
 
 Weights only ever come from the learner, so there is no moment at which vLLM could sample with those of a file.
 """

@@ -65,5 +65,5 @@ class Stream:
         self._grown()
 
     def pieces(self) -> AsyncIterator[Piece]:
-        """What is added, until every sample has ended."""
+        """Yield additions until every sample has ended."""
         return self._grown.pieces(self._requests)

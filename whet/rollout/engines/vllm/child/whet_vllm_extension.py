@@ -1,4 +1,4 @@
-"""What whet adds to each of vLLM's workers: taking new weights from the trainer.
+"""Extension of vLLM's workers: take new weights from the trainer.
 
 vLLM mixes this class into its own worker (`worker_extension_cls`), and `collective_rpc` calls it.
 """
@@ -66,7 +66,7 @@ class WhetExtension:
         return True
 
     def _whet_repack_tied_head(self, model: nn.Module) -> None:
-        """On a CPU a head multiplies by a packed copy, which a reload renews only where the head has its own weight."""
+        """Renew the packed copy by which a tied head multiplies on a CPU; a reload renews only untied ones."""
         if torch.device(self.device).type != "cpu":
             return
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
@@ -79,7 +79,7 @@ class WhetExtension:
 
 
 def _loads_in_place(model: nn.Module, device: torch.device) -> bool:
-    """Whether vLLM uses the weights as they are loaded: plain products on a GPU, nothing packed or quantized.
+    """Return True if vLLM uses weights as loaded: plain products on a GPU, nothing packed or quantized.
 
     Loading into them takes a tenth of the time of `reload_weights`, which builds every layer anew for those that are.
     """
@@ -118,7 +118,7 @@ class Stream:
             yield from self._bucket(message, body)
 
     def received(self, version: str) -> dict[str, str]:
-        """How much arrived; RuntimeError unless it is all of this version."""
+        """Return the amount received; RuntimeError unless it is all of this version."""
         if not self._end:
             raise RuntimeError("vLLM stopped reading before the last weight")
         if self._end["version"] != version or self._end["count"] != self._count:
@@ -143,7 +143,7 @@ class Stream:
         return tensors
 
     def _try_to_open(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Whether the trainer's memory can be seen from here; other namespaces or drivers may forbid it."""
+        """Return True if the trainer's memory can be opened here; namespaces or drivers may forbid it."""
         try:
             return {"sees": int(open_shared(message["probe"], self._device)[0])}
         except (RuntimeError, OSError) as error:

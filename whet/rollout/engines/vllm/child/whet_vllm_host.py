@@ -45,7 +45,7 @@ class Host:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """True if a step would do anything."""
         return bool(self._versions)
 
     def add(self, message: dict[str, Any], body: bytearray) -> None:
@@ -147,7 +147,7 @@ class Host:
 
 
 def _check_heads(size: int) -> None:
-    """On a CPU vLLM itself finds out with the first prompt, and ends."""
+    """Check head sizes; on a CPU vLLM itself fails at the first prompt, and ends."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     if not CPUAttentionBackend.supports_head_size(size):

@@ -16,7 +16,7 @@ _FIELDS = {"memory": 7, "size": 8, "offset": 9, "counter": 11, "counter_offset":
 
 
 def device_name(device: torch.device) -> str:
-    """What a GPU is called by every process of this machine, and by no other machine; "" for what is none."""
+    """Return a name of a GPU that is the same in every process of this machine and unique to it; "" without a GPU."""
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
