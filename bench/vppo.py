@@ -1,17 +1,16 @@
 """GRPO against VPPO where only some tokens depend on the image: held-out accuracy over the number of samples.
 
-Two built-in tasks, both about counting. `telling`: of the fifteen tokens of "Well, this picture plainly shows me 3 red
-figures here, indeed." one depends on the picture and nine others are uncertain. `count`: of "Answer: 3" and its end one
-in four depends on it and hardly another is uncertain. `telling_small_steps` learns the first with an eighth of the
-samples a step, where noise weighs more. The arms start from the same weights and differ in the keys of
-VPPO alone, and in the learning rate, of which each has its best of the same grid. What is reported is validated on
-pictures drawn for it; `--tune` validates on the built-in test split instead, for choosing settings, with seeds that are
-not reported.
+Two built-in tasks, both about counting. `sentences`: of the fifteen tokens of "Well, this picture plainly shows me 3
+red figures here, indeed." one depends on the picture and nine others are uncertain. `count`: of "Answer: 3" and its end
+one in four depends on it and hardly another is uncertain. `sentences_small_steps` learns the first with an eighth of
+the samples a step, where noise weighs more. The arms start from the same weights and differ in the keys of VPPO alone,
+and in the learning rate, of which each has its best of the same grid. What is reported is validated on pictures drawn
+for it; `--tune` validates on the built-in test split instead, for choosing settings, with seeds that are not reported.
 
-    python bench/vppo.py [--task telling] [--seeds 1 2 3] [--jobs 2] [--out bench/results]   # the plot needs matplotlib
+    python bench/vppo.py [--task sentences] [--seeds 1 2 3] [--jobs 2] [--out bench/results]
     python bench/vppo.py --tune --seeds 100 --arms grpo --both worker.actor.optim.lr=8e-4 --out /tmp/tune
 
-Writes vppo_TASK.md (tables), vppo_TASK.json (every curve) and vppo_TASK.png.
+Writes vppo_TASK.md (tables), vppo_TASK.json (every curve) and vppo_TASK.png, which needs matplotlib.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whet.assets.looking import Question, count
+from whet.assets.questions import Question, count
+from whet.assets.sentences import ask_sentence
 from whet.assets.store import resolve_data, resolve_model
-from whet.assets.telling import tell
 from whet.assets.vision import SCHEMA, png, row
 from whet.tracking import read_metrics
 
@@ -73,10 +72,10 @@ class Task:
     steps: int
 
 
-TELLING = Task(
-    tell,
-    "whet/telling",
-    "whet/telling@",
+SENTENCES = Task(
+    ask_sentence,
+    "whet/sentences",
+    "whet/sentences@",
     {
         "worker.reward.reward_function": f"{EXAMPLES / 'reward_function' / 'shapes.py'}:compute_told",
         # As published. Without it now and then a reply derails, and such replies are those that depend most on the
@@ -93,11 +92,11 @@ TELLING = Task(
 )
 SMALL = {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8, "worker.rollout.n": 4}
 TASKS = {
-    "telling": TELLING,
-    "telling_small_steps": replace(
-        TELLING,
-        keys=TELLING.keys | SMALL | {"trainer.val_freq": 20},
-        arms={"grpo": {LR: 4e-4}, "vppo": TELLING.arms["vppo"] | {LR: 2e-4}},
+    "sentences": SENTENCES,
+    "sentences_small_steps": replace(
+        SENTENCES,
+        keys=SENTENCES.keys | SMALL | {"trainer.val_freq": 20},
+        arms={"grpo": {LR: 4e-4}, "vppo": SENTENCES.arms["vppo"] | {LR: 2e-4}},
         steps=160,
     ),
     "count": Task(
@@ -282,7 +281,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", choices=list(TASKS), default="telling")
+    parser.add_argument("--task", choices=list(TASKS), default="sentences")
     parser.add_argument("--steps", type=int, help="by default what the task was measured with")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arms", nargs="+", choices=["grpo", "vppo"], default=["grpo", "vppo"])

@@ -1,4 +1,4 @@
-"""Does VPPO find the word that depends on the picture, and is the rest noise? Before training, on `whet/telling`.
+"""Does VPPO find the word that depends on the picture, and is the rest noise? Before training, on `whet/sentences`.
 
 In each reply one token of fifteen, the number, depends on the picture. Two tables:
 
@@ -21,7 +21,7 @@ from itertools import chain
 
 import torch
 from torch import Tensor
-from vppo import CONFIG, TELLING, VPPO
+from vppo import CONFIG, SENTENCES, VPPO
 
 from whet.algos.shaping import relative_dependency, response_dependency, response_weights, top_tokens
 from whet.config import check_config, load_config
@@ -43,7 +43,7 @@ ESTIMATES = ("k3", "full")
 
 def main() -> None:
     arguments = _arguments()
-    task = TELLING
+    task = SENTENCES
     settings = (
         task.keys
         | VPPO

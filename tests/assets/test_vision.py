@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer, Qwen2_5_VLF
 from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
 
 from whet.assets import resolve_data, resolve_model
-from whet.assets.looking import TASKS, TEST_ROWS, Question
+from whet.assets.questions import TASKS, TEST_ROWS, Question
 from whet.assets.store import SHAPES
 from whet.assets.vision import TRAIN_ROWS
 from whet.assets.vision_model import QWEN2_5, QWEN3, VISION_TOKENS

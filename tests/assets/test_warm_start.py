@@ -43,7 +43,7 @@ def test_making_it_again_gives_the_same_bits_whatever_the_threads(short, tmp_pat
     assert one["quickstart/tokenizer.json"] == shipped.read_shipped("quickstart/tokenizer.json")
 
 
-@pytest.mark.parametrize("name", ["vision", "vision3", "telling"])
+@pytest.mark.parametrize("name", ["vision", "vision3", "sentences"])
 def test_making_a_vision_model_again_gives_the_same_bits(short, tmp_path, name, monkeypatch):
     monkeypatch.setattr(pictures, "PROMPTS", 64)
     for seed in (1, 99):  # whatever the state of torch
@@ -74,7 +74,7 @@ def test_the_script_makes_what_it_is_told(short, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--folder", str(tmp_path), "quickstart", "nothing"])
     assert stopped.value.code == 2
-    assert "quickstart, vision, vision3, telling" in capsys.readouterr().err
+    assert "quickstart, vision, vision3, sentences" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     main(["--folder", str(tmp_path), "quickstart"])
     assert files(tmp_path).keys() == {"SHA256SUMS", "quickstart/model.safetensors", "quickstart/tokenizer.json"}

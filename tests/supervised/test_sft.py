@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from whet_process import outcome, run_folder, settled, start, write_rows
 
 from whet.assets import vision
-from whet.assets.looking import ask
+from whet.assets.questions import ask
 from whet.assets.vision import SCHEMA
 from whet.cli import main
 from whet.config import check_files, load_config

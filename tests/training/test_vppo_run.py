@@ -12,7 +12,7 @@ import pytest
 from test_train import DOCS, documented_metrics
 from whet_process import outcome, run_folder, settled, train
 
-from whet.assets.looking import TASKS
+from whet.assets.questions import TASKS
 from whet.assets.vision import SCHEMA, row
 from whet.tracking import read_metrics
 

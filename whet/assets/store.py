@@ -68,10 +68,10 @@ def _make_vision3(folder: Path, say: Say) -> None:
     make_vision3(folder, say)
 
 
-def _make_telling(folder: Path, say: Say) -> None:
-    from whet.assets.telling import make_telling
+def _make_sentences(folder: Path, say: Say) -> None:
+    from whet.assets.sentences import make_sentences
 
-    make_telling(folder, say)
+    make_sentences(folder, say)
 
 
 def _version(*files: str, weights: str = "") -> str:
@@ -86,7 +86,7 @@ def _version(*files: str, weights: str = "") -> str:
 
 def recipes() -> dict[str, Recipe]:
     """Every built-in by its name after `whet/`."""
-    pictures = ("drawing.py", "looking.py", "vision.py")
+    pictures = ("drawing.py", "questions.py", "vision.py")
     model = ("vision.py", "vision_model.py")
     return {
         "quickstart": Recipe(
@@ -106,11 +106,11 @@ def recipes() -> dict[str, Recipe]:
         ),
         "vision": Recipe(version=_version(*model, weights="vision"), splits=(), disk=10 << 20, make=_make_vision),
         "vision3": Recipe(version=_version(*model, weights="vision3"), splits=(), disk=10 << 20, make=_make_vision3),
-        "telling": Recipe(
-            version=_version(*pictures, "telling.py", "vision_model.py", weights="telling"),
+        "sentences": Recipe(
+            version=_version(*pictures, "sentences.py", "vision_model.py", weights="sentences"),
             splits=("train", "test", "blank"),
             disk=20 << 20,
-            make=_make_telling,
+            make=_make_sentences,
             suffix=".parquet",
         ),
     }

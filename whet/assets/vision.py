@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from whet.assets.drawing import blank
-from whet.assets.looking import TASKS, Question, ask, held_out
+from whet.assets.questions import TASKS, Question, ask, held_out
 from whet.assets.vision_model import QWEN2_5, QWEN3, write_vision_folder
 
 SEED = 1

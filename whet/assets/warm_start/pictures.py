@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from whet.assets.looking import IMAGE, VIDEO, Question, ask
+from whet.assets.questions import IMAGE, VIDEO, Question, ask
 from whet.assets.vision_model import IMAGE_PAD, QWEN3, VIDEO_PAD, VISION_END, VISION_START, Family, image_settings
 
 INSTRUCTIONS = {"Answer: ": '\nBegin with "Answer:"'}  # by the stem that it asks for; sentences need none

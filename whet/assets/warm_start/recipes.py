@@ -10,8 +10,8 @@ from random import Random
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from whet.assets import digits, quickstart, telling, vision
-from whet.assets.looking import TASKS, held_out
+from whet.assets import digits, quickstart, sentences, vision
+from whet.assets.questions import TASKS, held_out
 from whet.assets.tokenizer import make_tokenizer
 from whet.assets.vision_model import QWEN2_5, QWEN3, Family, make_vision_model, make_vision_tokenizer
 from whet.assets.warm_start import pictures, text
@@ -72,10 +72,10 @@ def teach_vision3(say: Say) -> Taught:
     return teach_vision(say, QWEN3)
 
 
-def teach_telling(say: Say) -> Taught:
-    """Teach a small vision-language model to tell counts in free words."""
-    hidden = {question.pixels for question in telling.tellings("test", telling.TEST_ROWS)}
-    rng, shown = Random(vision.SEED), list(telling.tellings("warm start", pictures.PROMPTS, hidden))
+def teach_sentences(say: Say) -> Taught:
+    """Teach a small vision-language model to state counts in sentences of free words."""
+    hidden = {question.pixels for question in sentences.draw_questions("test", sentences.TEST_ROWS)}
+    rng, shown = Random(vision.SEED), list(sentences.draw_questions("warm start", pictures.PROMPTS, hidden))
     texts = [line for question in shown[:TEXTS] for line in (pictures.asked(question), question.reply(rng, looks=0.5))]
     tokenizer = make_vision_tokenizer(texts, TELLING_VOCAB_SIZE)
     with reproducible(vision.SEED):
@@ -88,5 +88,5 @@ TEACHERS: dict[str, Callable[[Say], Taught]] = {
     "quickstart": teach_quickstart,
     "vision": teach_vision,
     "vision3": teach_vision3,
-    "telling": teach_telling,
+    "sentences": teach_sentences,
 }

@@ -1,4 +1,4 @@
-"""The built-in `whet/telling`: counts told in free words, of which one depends on the picture.
+"""The built-in `whet/sentences`: counts in sentences of free words, of which one depends on the picture.
 
 "Well, this picture plainly shows me 3 red figures here, indeed." Nine words of a reply are drawn among six each,
 whatever there is to see, before and after the number: about ten times its entropy, and nothing that is rewarded. The
@@ -15,7 +15,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whet.assets.looking import TEST_ROWS, Question, count
+from whet.assets.questions import TEST_ROWS, Question, count
 from whet.assets.vision import SCHEMA, SEED, TRAIN_ROWS, row
 from whet.assets.vision_model import QWEN2_5, write_vision_folder
 
@@ -34,7 +34,7 @@ CLOSINGS = ("indeed", "friend", "yes", "thanks", "folks", "alright")
 
 
 @dataclass(frozen=True, slots=True)
-class Telling(Question):
+class SentenceQuestion(Question):
     """A question that is answered in a sentence of free words around a number."""
 
     colour: str = ""
@@ -48,29 +48,30 @@ class Telling(Question):
         return f"{rng.choice(OPENINGS)}, {sentence}, {rng.choice(CLOSINGS)}."
 
 
-def tell(rng: Random) -> Telling:
+def ask_sentence(rng: Random) -> SentenceQuestion:
     """Ask for the number of shapes of one colour, in a sentence."""
     asked_for = count(rng)
     colour = asked_for.problem.split()[2]  # "<image>How many red shapes are there?"
-    return Telling(asked_for.problem, asked_for.answer, asked_for.answers, asked_for.images, stem="", colour=colour)
+    problem, answer, answers = asked_for.problem, asked_for.answer, asked_for.answers
+    return SentenceQuestion(problem, answer, answers, asked_for.images, stem="", colour=colour)
 
 
-def tellings(name: str, number: int, hidden: Collection[bytes] = ()) -> Iterator[Telling]:
+def draw_questions(name: str, number: int, hidden: Collection[bytes] = ()) -> Iterator[SentenceQuestion]:
     """Questions drawn from the generator of this name, none about hidden pictures."""
     rng = Random(f"{TASK} {name} {SEED}")
     while number:
-        question = tell(rng)
+        question = ask_sentence(rng)
         if question.pixels not in hidden:
             number -= 1
             yield question
 
 
-def make_telling(folder: Path, say: Callable[[str], None]) -> None:
+def make_sentences(folder: Path, say: Callable[[str], None]) -> None:
     """Write `train.parquet`, `test.parquet`, `blank.parquet` and the Hugging Face folder `model/` under `folder`."""
-    test = list(tellings("test", TEST_ROWS))
+    test = list(draw_questions("test", TEST_ROWS))
     hidden = {question.pixels for question in test}
-    train = list(tellings("train", TRAIN_ROWS, hidden))
+    train = list(draw_questions("train", TRAIN_ROWS, hidden))
     for part, questions, blanked in (("train", train, False), ("test", test, False), ("blank", test, True)):
         rows = [row(TASK, question, blanked) for question in questions]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{part}.parquet")
-    write_vision_folder("telling", QWEN2_5, folder / "model")
+    write_vision_folder("sentences", QWEN2_5, folder / "model")

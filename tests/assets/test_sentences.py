@@ -10,12 +10,12 @@ from random import Random
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from assets.test_looking import colour_in, patches_of
+from assets.test_questions import colour_in, patches_of
 from PIL import Image
 from transformers import AutoTokenizer
 
-from whet.assets import builtin, telling
-from whet.assets.looking import COUNTS, TEST_ROWS
+from whet.assets import builtin, sentences
+from whet.assets.questions import COUNTS, TEST_ROWS
 from whet.assets.store import recipes
 from whet.assets.vision import TRAIN_ROWS
 from whet.assets.warm_start.pictures import Encoder
@@ -27,21 +27,21 @@ from whet.model.processor import load_processor
 REWARD = Path(__file__).parents[2] / "examples" / "reward_function" / "shapes.py"
 PARTS = ("train", "test", "blank")
 FREE = (
-    telling.OPENINGS,
-    telling.WHOSE,
-    telling.PICTURES,
-    telling.HOW,
-    telling.SHOWS,
-    telling.WHOM,
-    telling.THINGS,
-    telling.WHERE,
-    telling.CLOSINGS,
+    sentences.OPENINGS,
+    sentences.WHOSE,
+    sentences.PICTURES,
+    sentences.HOW,
+    sentences.SHOWS,
+    sentences.WHOM,
+    sentences.THINGS,
+    sentences.WHERE,
+    sentences.CLOSINGS,
 )
 
 
 @pytest.fixture(scope="module")
 def folder(whet_home):
-    return builtin("whet/telling", print)
+    return builtin("whet/sentences", print)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def paid():
 
 def test_the_number_is_that_of_the_picture_and_is_what_is_paid_for(paid):
     rng = Random(3)
-    for question in telling.tellings("a test", 20):
+    for question in sentences.draw_questions("a test", 20):
         colour = colour_in(question.problem)
         assert patches_of(question.images[0], colour) == int(question.answer)
         reply = question.reply(rng, looks=1.0)
@@ -77,7 +77,7 @@ def test_no_number_and_several_are_not_paid_for(paid):
 
 
 def test_words_around_the_number_are_drawn_whatever_there_is_to_see():
-    rng, (question,) = Random(5), telling.tellings("a test", 1)
+    rng, (question,) = Random(5), sentences.draw_questions("a test", 1)
     replies = [question.reply(rng, looks=1.0).replace(",", "").rstrip(".").split() for _ in range(3000)]
     places = [Counter(words) for words in zip(*replies)]
     assert [len(each) for each in places] == [6, 6, 6, 6, 6, 6, 1, 1, 6, 6, 6]
@@ -89,7 +89,7 @@ def test_words_around_the_number_are_drawn_whatever_there_is_to_see():
 
 
 def test_demonstrators_look_as_often_as_they_are_told(paid):
-    rng, (question,) = Random(1), telling.tellings("a test", 1)
+    rng, (question,) = Random(1), sentences.draw_questions("a test", 1)
     right = sum(paid(question.reply(rng, looks=0.5), question.answer) for _ in range(2000)) / 2000
     assert abs(right - (0.5 + 0.5 / len(COUNTS))) < 0.04
 
@@ -107,7 +107,7 @@ def test_rows_have_pictures_of_their_own_and_blanks_nothing_to_see(folder):
 def test_every_word_of_a_reply_is_one_token(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     rng = Random(2)
-    for question in telling.tellings("a test", 20):
+    for question in sentences.draw_questions("a test", 20):
         assert len(tokenizer(question.reply(rng, looks=0.0))["input_ids"]) == 14  # and its end
 
 
@@ -117,13 +117,13 @@ def test_the_warm_start_shows_what_a_run_shows(folder):
     processor = load_processor(path, load_model_config(path), tokenizer)
     settings = DataConfig(prompt_key="problem", min_pixels=784, max_pixels=50176)
     prompt = PromptDataset(str(folder / "test.parquet"), settings, tokenizer, processor=processor)[3]
-    question = list(telling.tellings("test", 4))[3]
-    shown = Encoder(load_model(path), tokenizer, telling.QWEN2_5)(question)
+    question = list(sentences.draw_questions("test", 4))[3]
+    shown = Encoder(load_model(path), tokenizer, sentences.QWEN2_5)(question)
     assert shown.ids.tolist() == prompt.ids
     assert np.allclose(prompt.media.inputs["pixel_values"], shown.pixels, atol=1e-5)
 
 
 def test_it_has_a_version_of_its_own():
     known = recipes()
-    assert known["telling"].splits == PARTS
-    assert known["telling"].version not in {recipe.version for name, recipe in known.items() if name != "telling"}
+    assert known["sentences"].splits == PARTS
+    assert known["sentences"].version not in {recipe.version for name, recipe in known.items() if name != "sentences"}

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from whet.assets import looking
+from whet.assets import questions
 from whet.assets.drawing import COLOURS, SIDE
 
 
@@ -40,18 +40,18 @@ def colour_in(text):
     return next(colour for colour in COLOURS if colour in text)
 
 
-def questions(task, number=25):
+def draw(task, number=25):
     rng = Random(7)
-    return [looking.TASKS[task](rng) for _ in range(number)]
+    return [questions.TASKS[task](rng) for _ in range(number)]
 
 
 def test_counts_are_those_of_the_picture():
-    for question in questions("count"):
+    for question in draw("count"):
         assert patches_of(question.images[0], colour_in(question.problem)) == int(question.answer)
 
 
 def test_places_are_those_of_the_picture():
-    for question in questions("locate"):
+    for question in draw("locate"):
         colour = colour_in(question.problem)
         assert patches_of(question.images[0], colour) == 1
         x, y = centre_of(question.images[0], colour)
@@ -62,40 +62,40 @@ def test_places_are_those_of_the_picture():
 
 
 def test_the_image_with_more_has_more():
-    for question in questions("more"):
+    for question in draw("more"):
         first, second = (patches_of(image, colour_in(question.problem)) for image in question.images)
         assert question.answer == ("first" if first > second else "second" if second > first else "neither")
 
 
 def test_angles_are_those_between_the_sides_at_the_marked_corner():
-    for degrees in map(int, looking.ANGLES):
-        corner, one, other = looking._triangle(Random(degrees), math.radians(degrees))
+    for degrees in map(int, questions.ANGLES):
+        corner, one, other = questions._triangle(Random(degrees), math.radians(degrees))
         ways = [math.atan2(end[1] - corner[1], end[0] - corner[0]) for end in (one, other)]
         assert math.degrees(ways[1] - ways[0]) == pytest.approx(degrees)
         assert all(0 < value < SIDE for point in (corner, one, other) for value in point)
-    for question in questions("angle"):
+    for question in draw("angle"):
         assert patches_of(question.images[0], "red") == 1
 
 
 def test_the_shape_moves_where_the_answer_says():
-    for question in questions("motion"):
-        assert len(question.frames) == looking.FRAMES
+    for question in draw("motion"):
+        assert len(question.frames) == questions.FRAMES
         colour = next(name for name in COLOURS if len(places_of(question.frames[0], name)[0]))
         (x, y), (to_x, to_y) = (centre_of(question.frames[at], colour) for at in (0, -1))
         ways = {"left": x - to_x, "right": to_x - x, "up": y - to_y, "down": to_y - y}
         assert max(ways, key=ways.get) == question.answer
 
 
-@pytest.mark.parametrize("task", looking.TASKS)
+@pytest.mark.parametrize("task", questions.TASKS)
 def test_answers_are_equally_likely(task):
-    found = Counter(question.answer for question in questions(task, 1000))
-    answers = questions(task, 1)[0].answers
+    found = Counter(question.answer for question in draw(task, 1000))
+    answers = draw(task, 1)[0].answers
     assert set(found) == set(answers)
     assert all(abs(count * len(answers) / 1000 - 1) < 0.25 for count in found.values())
 
 
 def test_demonstrators_look_as_often_as_they_are_told():
-    (question,) = questions("count", 1)
+    (question,) = draw("count", 1)
     rng = Random(1)
     right = sum(question.reply(rng, looks=0.5) == f"Answer: {question.answer}" for _ in range(2000)) / 2000
     assert abs(right - (0.5 + 0.5 / len(question.answers))) < 0.04

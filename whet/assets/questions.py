@@ -1,7 +1,7 @@
-"""Questions that can only be answered by looking: what the built-in vision tasks ask.
+"""Questions of the built-in vision tasks, which only the picture answers.
 
 Each function draws one question from a random number generator. The answers of a task are equally likely, so that a
-model that does not look is right as often as one that guesses.
+model that ignores the picture is right as often as one that guesses.
 """
 
 from __future__ import annotations
