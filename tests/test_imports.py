@@ -27,13 +27,14 @@ MAY_IMPORT = {
     "distributed": {"config", "errors", "system"},
     "checkpoint": {"errors"},
     "tracking": {"checkpoint"} | GROUND,
+    "plots": {"tracking"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
     "training": STEP | RUN | BELOW,
-    **{job: STEP | RUN | BELOW | {"training"} for job in JOBS},
+    **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "usage": set(),
-    "api": STEP | RUN | BELOW | JOBS | {"training"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "usage"},
+    "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "usage", "plots"},
     "__main__": {"cli"},
 }
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from whet.algos import LossInputs, Signals, advantage, policy_loss
     from whet.api.evaluate import Evaluation, evaluate
     from whet.api.generate import generate
-    from whet.api.plot import Plot
     from whet.api.run import Run, load
     from whet.api.session import Session
     from whet.api.supervised import sft
     from whet.api.table import Table
     from whet.api.train import train
     from whet.errors import UserError
+    from whet.plots.picture import Plot
     from whet.types import Sample
 
 __all__ = [
@@ -48,7 +48,7 @@ _MODULES = {
     "whet.algos": ("LossInputs", "Signals", "advantage", "policy_loss"),
     "whet.api.evaluate": ("Evaluation", "evaluate"),
     "whet.api.generate": ("generate",),
-    "whet.api.plot": ("Plot",),
+    "whet.plots.picture": ("Plot",),
     "whet.api.run": ("Run", "load"),
     "whet.api.session": ("Session",),
     "whet.api.supervised": ("sft",),

@@ -8,27 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.api.plot import Plot, line_charts
 from whet.api.table import Table
-from whet.config import Config, load_config, nearest
+from whet.config import Config, load_config
 from whet.errors import UserError
+from whet.plots.chart import lay_out
+from whet.plots.picture import Plot
+from whet.plots.runs import PANELS, as_arms, panels, read_run
 
 if TYPE_CHECKING:
     from whet.api.evaluate import Evaluation
     from whet.checkpoint.manifest import Checkpoint
 
-# What plot() shows, in this order, as far as the run has it.
-SHOWN = (
-    "val/reward",
-    "val/accuracy",
-    "val/loss",
-    "reward/overall",
-    "reward/accuracy",
-    "actor/loss",
-    "response_length/mean",
-    "actor/entropy",
-    "actor/grad_norm",
-)
+_FIRST = tuple(name for _, trained, validated in PANELS for name in (validated, trained) if name)
 _SAMPLES = re.compile(r"(train|val)_(\d+)\.parquet")
 
 
@@ -54,7 +45,7 @@ class Run:
         from whet.tracking.metrics import read_metrics
 
         file = self.folder / "metrics.jsonl"
-        return Table(read_metrics(file) if file.exists() else [], ("step", *SHOWN))
+        return Table(read_metrics(file) if file.exists() else [], ("step", *_FIRST))
 
     def samples(self, step: int | None = None, split: str = "train") -> Table:
         """Return every sample of a step (the last one where none is named), with its prompt, response and scores.
@@ -78,25 +69,10 @@ class Run:
 
     def plot(self, *metrics: str) -> Plot:
         """Return line charts of metrics over steps; without names, those that say most about a run."""
-        table = self.metrics
-        if not len(table):
-            raise UserError(f"{self.folder} has no metrics to plot yet")
-        known = [name for name in table.columns if name != "step"]
         for name in metrics:
-            if name not in known:
-                near = nearest(str(name), known)
-                raise UserError(
-                    f"plot({name!r}): the run has no such metric" + (f"; did you mean {near}?" if near else "")
-                )
-        curves = {}
-        for name in metrics or [each for each in SHOWN if each in known] or known[:4]:
-            pairs = zip(table["step"], table[name])
-            points = [(x, y) for x, y in pairs if isinstance(y, int | float)]
-            if points:
-                curves[name] = points
-        if not curves:
-            raise UserError(f"plot: {', '.join(metrics)} has no numbers to plot")
-        return line_charts(curves)
+            if not isinstance(name, str):
+                raise UserError(f'plot({name!r}): metrics are named by texts, as in plot("val/accuracy")')
+        return Plot(lay_out(panels(as_arms([read_run(self.folder)]), metrics)))
 
     @property
     def checkpoints(self) -> list[Path]:

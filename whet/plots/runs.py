@@ -1,0 +1,174 @@
+"""Curves of runs: metrics from run folders, runs that differ in their seed alone put together."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UserError
+from whet.plots.chart import Panel, Series
+from whet.tracking.metrics import read_metrics
+
+# Title of a panel, the metric of training and the metric of validation; "" where there is none.
+PANELS = (
+    ("reward", "reward/overall", "val/reward"),
+    ("accuracy", "reward/accuracy", "val/accuracy"),
+    ("loss", "actor/loss", "val/loss"),
+    ("response length", "response_length/mean", "val/response_length_mean"),
+    ("entropy", "actor/entropy", ""),
+    ("KL to the reference", "actor/kl_loss", ""),
+    ("KL to the reference", "actor/reward_kl", ""),
+    ("gradient norm", "actor/grad_norm", ""),
+    ("seconds a step", "timing_s/step", ""),
+)
+# Keys that name a run or its place, and say nothing about what it computes.
+_NAMES = ("trainer.experiment_name", "trainer.project_name", "trainer.save_checkpoint_path")
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """Metrics by step and flat config of one run folder."""
+
+    folder: Path
+    metrics: Sequence[Mapping[str, Any]]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The run's experiment name, else its folder's."""
+        return str(self.settings.get("trainer.experiment_name") or self.folder.name)
+
+    def curve(self, metric: str) -> list[tuple[float, float]]:
+        """Return the points (step, value) of a metric."""
+        found = [(row["step"], row.get(metric)) for row in self.metrics]
+        return [(step, float(y)) for step, y in found if isinstance(y, int | float) and not isinstance(y, bool)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Runs that differ in their seed alone, under one name."""
+
+    name: str
+    runs: Sequence[RunData]
+
+
+def read_run(folder: str | Path) -> RunData:
+    """Read a run folder; a `UserError` if it is none, or has no metrics yet."""
+    path = Path(folder).expanduser()
+    file = path / "metrics.jsonl"
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such run folder")
+    if not file.is_file():
+        inside = sorted(each.parent.name for each in path.glob("*/metrics.jsonl"))
+        hint = f"; it holds the runs {', '.join(inside[:8])}" if inside else ""
+        raise UserError(f"{path} is not a run folder, or has not logged a step yet: it has no metrics.jsonl{hint}")
+    try:
+        metrics = read_metrics(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if not metrics:
+        raise UserError(f"{path} has no metrics yet")
+    return RunData(path, metrics, _settings(path / "config.yaml"))
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """Read a run's config as it stands, also one whose keys have changed since; {} if there is none."""
+    import yaml
+
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
+    return _flat(tree) if isinstance(tree, dict) else {}
+
+
+def find_runs(folder: str | Path) -> list[RunData]:
+    """Read a run, or every run in a folder of runs."""
+    path = Path(folder).expanduser()
+    if path.is_dir() and not (path / "metrics.jsonl").is_file():
+        inside = sorted(each.parent for each in path.glob("*/metrics.jsonl"))
+        if inside:
+            return [read_run(each) for each in inside]
+    return [read_run(path)]
+
+
+def as_arms(runs: Sequence[RunData]) -> list[Arm]:
+    """Put runs together that differ in their seed alone, and name each arm by what sets it apart."""
+    together: dict[str, list[RunData]] = defaultdict(list)
+    for run in runs:
+        key = repr(sorted((k, v) for k, v in run.settings.items() if not _is_incidental(k))) if run.settings else ""
+        together[key or str(run.folder)].append(run)
+    groups = list(together.values())
+    differing = differences([group[0] for group in groups])
+    arms: list[Arm] = []
+    for group in groups:
+        name = group[0].name
+        values = [f"{key.rpartition('.')[2]}={values[groups.index(group)]}" for key, values in differing.items()]
+        if len(group) > 1 or name in (arm.name for arm in arms):
+            name = ", ".join(values) if 0 < len(values) <= 3 else f"{name} ({group[0].folder.name})"
+        arms.append(Arm(f"{name} (n={len(group)})" if len(group) > 1 else name, group))
+    return arms
+
+
+def differences(runs: Sequence[RunData]) -> dict[str, list[Any]]:
+    """Return the keys whose values differ between runs, with the value of each run; None where it has none."""
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    found = {key: [run.settings.get(key) for run in runs] for key in keys if not _is_incidental(key)}
+    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
+def panels(arms: Sequence[Arm], metrics: Sequence[str] = ()) -> list[Panel]:
+    """Return the charts of these metrics, or those that say most about a run."""
+    wanted = [(name, name, "") for name in metrics] or list(PANELS)
+    drawn: dict[str, list[Series]] = {}
+    for title, trained, validated in wanted:
+        for place, arm in enumerate(arms):
+            train = _series(arm, trained, place, faint=bool(validated))
+            val = _series(arm, validated, place) if validated else None
+            found = [each for each in (train, val) if each is not None]
+            if train is not None and val is None:
+                found = [s for s in [_series(arm, trained, place)] if s is not None]
+            drawn.setdefault(title, []).extend(found)
+    empty = [name for name in metrics if not drawn[name]]
+    if empty:
+        known = sorted({key for arm in arms for run in arm.runs for row in run.metrics for key in row} - {"step"})
+        raise UserError(f"no run has a metric {empty[0]}{_near(empty[0], known)}")
+    return [Panel(title, series) for title, series in drawn.items() if series]
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    from whet.config import nearest
+
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else f"; there are {', '.join(known[:20])}"
+
+
+def _series(arm: Arm, metric: str, place: int, faint: bool = False) -> Series | None:
+    """Return an arm's curve of a metric: the mean of its runs at each step that all of them logged, and their range."""
+    curves = [dict(run.curve(metric)) for run in arm.runs]
+    curves = [curve for curve in curves if curve]
+    if not curves:
+        return None
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    values = [(step, [curve[step] for curve in curves]) for step in steps]
+    values = [(step, ys) for step, ys in values if all(math.isfinite(y) for y in ys)]
+    points = [(step, sum(ys) / len(ys)) for step, ys in values]
+    band = [(step, min(ys), max(ys)) for step, ys in values] if len(curves) > 1 else []
+    return Series(arm.name, points, place, [] if faint else band, faint) if points else None
+
+
+def _is_incidental(key: str) -> bool:
+    return key in _NAMES or key.rpartition(".")[2] == "seed"
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested mapping by their dotted keys."""
+    if not isinstance(tree, dict):
+        return {prefix.rstrip("."): tree}
+    return {k: v for name, value in tree.items() for k, v in _flat(value, f"{prefix}{name}.").items()}
