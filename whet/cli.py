@@ -102,7 +102,7 @@ def _train(arguments: list[str]) -> int:
 
 def _sft(arguments: list[str]) -> int:
     from whet.config import check_files, load_config
-    from whet.config.check_sft import check_sft, sft_config
+    from whet.config.checks.sft import check_sft, sft_config
 
     shown, arguments = _shown_rows(arguments)
     named = any(argument.startswith("config=") for argument in arguments)
@@ -143,7 +143,7 @@ def _shown_rows(arguments: list[str]) -> tuple[int | None, list[str]]:
 
 def _generate(arguments: list[str]) -> int:
     from whet.config import check_files, load_config
-    from whet.config.check_evals import check_generate
+    from whet.config.checks.evals import check_generate
 
     config = load_config(arguments)
     config.data.train_files = config.data.val_files = ""  # nobody reads them here
@@ -158,7 +158,7 @@ def _generate(arguments: list[str]) -> int:
 
 def _eval(arguments: list[str]) -> int:
     from whet.config import check_files, load_config
-    from whet.config.check_evals import check_eval
+    from whet.config.checks.evals import check_eval
 
     if arguments == ["--list"]:
         from whet.evals.registry import listing
@@ -180,7 +180,7 @@ def _eval(arguments: list[str]) -> int:
 
 def _serve(arguments: list[str]) -> int:
     from whet.config import load_config
-    from whet.config.check_serve import check_libraries, check_serve, check_serve_files
+    from whet.config.checks.serve import check_libraries, check_serve, check_serve_files
     from whet.serving.naming import model_argument
 
     if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):

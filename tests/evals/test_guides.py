@@ -14,7 +14,7 @@ from evals.conftest import read_lines
 
 from whet.cli import examples_folder
 from whet.config import load_config
-from whet.config.check_evals import check_eval
+from whet.config.checks.evals import check_eval
 from whet.evals.extract import EXTRACTORS
 from whet.evals.metrics import METRICS
 from whet.evals.registry import BUILT_IN, chosen

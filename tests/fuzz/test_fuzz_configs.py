@@ -18,11 +18,11 @@ from fuzz.watched import message_of
 
 from whet.cli import examples_folder
 from whet.config import Config, check_config, check_files, load_config
-from whet.config.aliases import ALIASES
-from whet.config.check_evals import check_eval, check_generate
-from whet.config.check_serve import check_serve, check_serve_files
-from whet.config.check_sft import check_sft, sft_config
+from whet.config.checks.evals import check_eval, check_generate
+from whet.config.checks.serve import check_serve, check_serve_files
+from whet.config.checks.sft import check_sft, sft_config
 from whet.config.describe import describe
+from whet.config.loading.aliases import ALIASES
 from whet.config.schema import all_keys, all_sections
 
 NUMBERS = (

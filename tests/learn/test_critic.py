@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from whet.config import Config
-from whet.config.actor import CriticConfig
+from whet.config.schema.actor import CriticConfig
 from whet.learn.critic import Critic
 from whet.learn.packing import micro_batches, pad
 from whet.learn.updates import Budget

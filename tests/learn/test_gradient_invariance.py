@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config import Config
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.learn.packing import micro_batches, pad
 from whet.learn.scoring import score, score_all
 from whet.model.lora import add_adapters

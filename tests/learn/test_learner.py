@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.learner import Learner, MakeLoss, MicroLoss
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored

@@ -11,8 +11,8 @@ from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
-from whet.config.model import LoraConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.model import LoraConfig
 from whet.learn.kahan import KahanAdamW
 from whet.learn.learner import Learner, MicroLoss
 from whet.learn.reference import Reference

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards import capped_log, scorer
 from whet.rewards.capped_log import CappedLog

@@ -23,7 +23,7 @@ from whet.assets.looking import ask
 from whet.assets.vision import SCHEMA
 from whet.cli import main
 from whet.config import check_files, load_config
-from whet.config.check_sft import check_sft, sft_config
+from whet.config.checks.sft import check_sft, sft_config
 from whet.model.processor import load_processor
 from whet.tracking import read_metrics
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from whet_process import outcome, run_folder, settled, train
 
 from whet.config import load_config
-from whet.config.algorithm import ADV_ESTIMATORS
 from whet.config.schema import Config
+from whet.config.schema.algorithm import ADV_ESTIMATORS
 from whet.training.correction import warn_of_skips
 from whet.training.experience import Experience, make_experience, sampler_log_probs
 from whet.training.objective import objective

@@ -87,7 +87,7 @@ def evaluate(
             'whet.evaluate(model=..., data=..., reward=...) or whet.evaluate(model=..., datasets=["gsm8k"])'
         )
     from whet.config import check_files
-    from whet.config.check_evals import check_eval
+    from whet.config.checks.evals import check_eval
 
     call = prepare("evaluate", given)
     settings = call.config

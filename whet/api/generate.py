@@ -39,7 +39,7 @@ def generate(
     if isinstance(model, Run):
         given = of_run(given, model, {"worker.rollout.n": 1, "generate.output": None})
     from whet.config import check_files
-    from whet.config.check_evals import check_generate
+    from whet.config.checks.evals import check_generate
 
     with tempfile.TemporaryDirectory(prefix="whet-generate-") as folder:
         call = prepare("generate", given, Path(folder))

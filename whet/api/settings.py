@@ -12,11 +12,11 @@ from typing import Any
 from whet.api.names import ShortName, names_of
 from whet.config import Config, nearest, run_folder
 from whet.config.keys import get
-from whet.config.layer import Layer, record, record_tree, section_names
-from whet.config.load import combine
+from whet.config.loading.layer import Layer, record, record_tree, section_names
+from whet.config.loading.load import combine
+from whet.config.loading.yaml_file import read_files
 from whet.config.schema import all_keys, escaped
 from whet.config.values import Given
-from whet.config.yaml_file import read_files
 from whet.errors import UserError
 
 ConfigLike = str | Path | Mapping[str, Any] | Config | None

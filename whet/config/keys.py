@@ -1,7 +1,7 @@
 """What a config key is: its type, default, one line of help, and the values it may take.
 
-The dataclasses of this room declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
-`sections_of` read them back as dotted names. Nothing else in the room looks into the dataclasses.
+The dataclasses of `schema/` declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
+`sections_of` read them back as dotted names. Nothing else looks into the dataclasses.
 """
 
 from __future__ import annotations

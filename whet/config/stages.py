@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from whet.config.keys import Key, get
-from whet.config.layer import Layer, record_tree
+from whet.config.loading.layer import Layer, record_tree
 from whet.config.schema import Config, all_keys
 from whet.config.spelling import hint
 from whet.config.values import Given, read_value, show

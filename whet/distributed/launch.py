@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from types import FrameType
 
-from whet.config.trainer import TrainerConfig
+from whet.config.schema.trainer import TrainerConfig
 from whet.errors import UserError
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

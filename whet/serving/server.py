@@ -17,7 +17,7 @@ from types import FrameType
 import uvicorn
 
 from whet.config import Config, resolve_path
-from whet.config.check_serve import is_loopback
+from whet.config.checks.serve import is_loopback
 from whet.errors import UserError
 from whet.serving.access import TOKEN, read_token
 from whet.serving.app import make_app

@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from transformers import PreTrainedModel
 
 from whet.config import Config
-from whet.config.actor import CriticConfig
-from whet.config.sharding import FSDPConfig
+from whet.config.schema.actor import CriticConfig
+from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights

@@ -14,18 +14,18 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from whet.config.actor import ActorConfig, CriticConfig, RefConfig
-from whet.config.algorithm import AlgorithmConfig
-from whet.config.data import DataConfig
-from whet.config.evals import EvalConfig, GenerateConfig
 from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
-from whet.config.model import ModelConfig
-from whet.config.reward import RewardConfig
-from whet.config.rollout import RolloutConfig
+from whet.config.schema.actor import ActorConfig, CriticConfig, RefConfig
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.data import DataConfig
+from whet.config.schema.evals import EvalConfig, GenerateConfig
+from whet.config.schema.model import ModelConfig
+from whet.config.schema.reward import RewardConfig
+from whet.config.schema.rollout import RolloutConfig
+from whet.config.schema.serve import ServeConfig
+from whet.config.schema.sft import SftConfig
+from whet.config.schema.trainer import TrainerConfig
 from whet.config.secrets import LEFT_OUT, masked
-from whet.config.serve import ServeConfig
-from whet.config.sft import SftConfig
-from whet.config.trainer import TrainerConfig
 
 
 @dataclass

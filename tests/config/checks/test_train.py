@@ -3,10 +3,10 @@
 import pytest
 
 from whet.config import check_config, load_config, val_rollout
-from whet.config.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS
+from whet.config.checks.not_yet import NOT_YET
 from whet.config.keys import get
-from whet.config.not_yet import NOT_YET
 from whet.config.schema import all_keys
+from whet.config.schema.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS
 from whet.errors import UserError
 
 REQUIRED = [

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from whet.config.files import resolve_path
 from whet.config.keys import keys_of
-from whet.config.rollout import ENGINE_KEYS, ENGINES, RolloutConfig
 from whet.config.schema import Config
+from whet.config.schema.rollout import ENGINE_KEYS, ENGINES, RolloutConfig
 from whet.config.values import show
 from whet.errors import UserError
 

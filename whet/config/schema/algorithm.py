@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whet.config.correction import PRESETS, RolloutCorrectionConfig
 from whet.config.keys import about, key, section
+from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
 
 # Estimators that compare the responses of a prompt with each other, and those that do not.
 GROUP_ESTIMATORS = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from whet.config.check import sampling_problems, val_rollout
+from whet.config.checks.train import sampling_problems, val_rollout
 from whet.config.schema import Config
 from whet.config.values import show
 from whet.errors import UserError

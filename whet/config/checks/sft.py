@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from whet.config.actor import CriticConfig, RefConfig
-from whet.config.algorithm import AlgorithmConfig
-from whet.config.check import precision_problems, sampling_problems
-from whet.config.placement import PlacementConfig
-from whet.config.reward import RewardConfig
-from whet.config.rollout import RolloutConfig
+from whet.config.checks.train import precision_problems, sampling_problems
 from whet.config.schema import Config
+from whet.config.schema.actor import CriticConfig, RefConfig
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.placement import PlacementConfig
+from whet.config.schema.reward import RewardConfig
+from whet.config.schema.rollout import RolloutConfig
 from whet.errors import UserError
 
 

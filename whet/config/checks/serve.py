@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 
-from whet.config.algorithm import AlgorithmConfig
-from whet.config.check import sampling_problems
-from whet.config.engines import engine_checks, engines_that
+from whet.config.checks.engines import engine_checks, engines_that
+from whet.config.checks.train import sampling_problems
 from whet.config.files import check_files, resolve_path
-from whet.config.reward import RewardConfig
 from whet.config.schema import Config
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.reward import RewardConfig
 from whet.errors import UserError
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from whet.config import Config, load_config
 from whet.config.keys import Key, get
-from whet.config.replaced import DERIVED
+from whet.config.loading.replaced import DERIVED
 from whet.config.schema import all_keys, all_sections
 from whet.config.values import complaint_about
 from whet.errors import UserError
 
-TABLE = Path(__file__).parents[2] / "../shared/reference/easyr1_config_keys.md"
+TABLE = Path(__file__).parents[3] / "../shared/reference/easyr1_config_keys.md"
 
 
 def easyr1_rows() -> list[tuple[str, str, str, str]]:

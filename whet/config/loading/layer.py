@@ -13,10 +13,10 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.aliases import ALIASES
-from whet.config.interpolation import syntax_problem
 from whet.config.keys import Key
-from whet.config.replaced import REPLACED, reason_not_settable
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.interpolation import syntax_problem
+from whet.config.loading.replaced import REPLACED, reason_not_settable
 from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.texts import printable

@@ -10,15 +10,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.arguments import read_arguments, split_argument
-from whet.config.interpolation import References
 from whet.config.keys import get
-from whet.config.layer import Layer, fill_presets
+from whet.config.loading.arguments import read_arguments, split_argument
+from whet.config.loading.interpolation import References
+from whet.config.loading.layer import Layer, fill_presets
+from whet.config.loading.yaml_file import read_files
 from whet.config.schema import Config, all_keys
 from whet.config.secrets import comes_from_environment
 from whet.config.texts import name_problem, printable, text_problem
 from whet.config.values import Given, read_value, show
-from whet.config.yaml_file import read_files
 from whet.errors import UserError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config.keys import about, key, section
-from whet.config.placement import PRESETS, PlacementConfig
+from whet.config.schema.placement import PRESETS, PlacementConfig
 
 LOGGERS = ("console", "file", "mlflow", "swanlab", "tensorboard", "wandb")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from whet.config import load_config
-from whet.config.aliases import ALIASES
-from whet.config.layer import section_names
-from whet.config.replaced import DERIVED, REPLACED
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.layer import section_names
+from whet.config.loading.replaced import DERIVED, REPLACED
 from whet.config.schema import all_keys, all_presets
 from whet.errors import UserError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from whet.config.interpolation import syntax_problem
+from whet.config.loading.interpolation import syntax_problem
 from whet.config.texts import printable
 from whet.config.values import show
 from whet.errors import UserError

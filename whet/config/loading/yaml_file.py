@@ -12,12 +12,12 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.layer import Layer, record_tree
+from whet.config.loading.layer import Layer, record_tree
+from whet.config.loading.yaml_text import MOST_BYTES, check_yaml
 from whet.config.schema import all_keys
 from whet.config.spelling import hint
 from whet.config.texts import name_problem, printable, text_problem
 from whet.config.values import show
-from whet.config.yaml_text import MOST_BYTES, check_yaml
 from whet.errors import UserError
 
 EXTENDS = "extends"

@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.config.keys import LARGEST_SEED, about, key
 from whet.config.registry import Registry
-from whet.config.sharding import DTYPES
+from whet.config.schema.sharding import DTYPES
 
 MODES = ("process", "inline", "server")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC")

@@ -8,13 +8,21 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.aliases import ALIASES
-from whet.config.layer import Layer, mapping_above, record, record_tree, section_error, section_names, wrong_name
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.layer import (
+    Layer,
+    mapping_above,
+    record,
+    record_tree,
+    section_error,
+    section_names,
+    wrong_name,
+)
+from whet.config.loading.yaml_text import check_yaml
 from whet.config.schema import all_keys, all_presets
 from whet.config.secrets import masked
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import NULL_WORDS, Given, show
-from whet.config.yaml_text import check_yaml
 from whet.errors import UserError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whet.config.keys import key, section
-from whet.config.model import ModelConfig
-from whet.config.optim import OptimConfig
-from whet.config.sharding import FSDPConfig, OffloadConfig
+from whet.config.schema.model import ModelConfig
+from whet.config.schema.optim import OptimConfig
+from whet.config.schema.sharding import FSDPConfig, OffloadConfig
 
 AVG_MODES = (
     "token",

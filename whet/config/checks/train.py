@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from whet.config.algorithm import GROUP_ESTIMATORS
-from whet.config.check_devices import device_problems
-from whet.config.check_parallel import parallel_problems
-from whet.config.check_recipes import recipe_problems, refills
-from whet.config.correction import SECTION, rejection_rules, weight_bounds
-from whet.config.divisors import divisors
-from whet.config.engines import engine_problems
+from whet.config.checks.devices import device_problems
+from whet.config.checks.divisors import divisors
+from whet.config.checks.engines import engine_problems
+from whet.config.checks.not_yet import refusals
+from whet.config.checks.parallel import parallel_problems
+from whet.config.checks.recipes import recipe_problems, refills
 from whet.config.keys import get
-from whet.config.model import listed_modules
-from whet.config.not_yet import refusals
-from whet.config.rollout import RolloutConfig
 from whet.config.schema import Config, all_keys
+from whet.config.schema.algorithm import GROUP_ESTIMATORS
+from whet.config.schema.correction import SECTION, rejection_rules, weight_bounds
+from whet.config.schema.model import listed_modules
+from whet.config.schema.rollout import RolloutConfig
 from whet.config.spelling import hint
 from whet.config.stages import read_stages
 from whet.config.values import Given, complaint_about, read_value, show

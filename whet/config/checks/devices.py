@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from whet.config.divisors import divisors, listed
+from whet.config.checks.divisors import divisors, listed
 from whet.config.keys import get
 from whet.config.schema import Config, all_keys
 from whet.config.values import show
