@@ -64,16 +64,17 @@ def _advantage(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | No
     estimator = _ESTIMATORS.get(parsed[1], parsed[1])
     if estimator not in ADV_ESTIMATORS:
         return None
-    config = AlgorithmConfig(match="verl")
+    values: dict[str, Any] = {}
     for setting in parsed[2].split("_")[1:]:
         if setting == "nostd":
-            config.norm_adv_by_std = False
+            values["norm_adv_by_std"] = False
         elif setting == "notail":
-            config.otb_zero_tail = False
+            values["otb_zero_tail"] = False
         elif re.fullmatch(f"g{NUMBER}", setting):
-            config.gamma = float(setting[1:])
+            values["gamma"] = float(setting[1:])
         elif re.fullmatch(f"l{NUMBER}", setting):
-            config.lam = float(setting[1:])
+            values["lam"] = float(setting[1:])
+    config = AlgorithmConfig(match="verl", **values)
 
     def compute() -> Any:
         rows = slice(None)

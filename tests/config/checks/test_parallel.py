@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from whet.config import Config
+from whet.config import Config, with_values
 from whet.config.checks.parallel import parallel_problems
 
 
 def _problems(devices: int, tensor: int = 1, sequence: int = 1, critic: int = 1, learn: int | None = None) -> list[str]:
-    config = Config()
-    config.trainer.n_gpus_per_node, config.trainer.placement.learn = devices, learn
-    config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size = tensor, sequence
-    config.worker.critic.ulysses_size = critic
-    return list(parallel_problems(config))
+    values = {
+        "trainer.n_gpus_per_node": devices,
+        "trainer.placement.learn": learn,
+        "worker.actor.tensor_parallel_size": tensor,
+        "worker.actor.ulysses_size": sequence,
+        "worker.critic.ulysses_size": critic,
+    }
+    return list(parallel_problems(with_values(Config(), values)))
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 2), (4, 2, 2), (8, 2, 4), (6, 1, 3, 2), (6, 2, 1, 1, 4)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whet.config import check_config, load_config, val_rollout
+from whet.config import check_config, load_config, val_rollout, with_values
 from whet.config.checks.not_yet import NOT_YET
 from whet.config.keys import get
 from whet.config.schema import all_keys
@@ -67,8 +67,7 @@ def test_other_estimators_do_with_one(estimator):
 def test_extensions_may_add_names():
     extended = ["algorithm.extensions=[mine.py]", "algorithm.adv_estimator=mine", "worker.actor.loss_type=ours"]
     assert problems_of(*extended) == []
-    config = load_config([*REQUIRED, *extended])
-    config.algorithm.extensions = []
+    config = with_values(load_config([*REQUIRED, *extended]), {"algorithm.extensions": []})
     with pytest.raises(UserError, match=r"adv_estimator=mine: mine is not one of grpo, (.|\n)*loss_type=ours: ours is"):
         check_config(config)
 
@@ -139,8 +138,7 @@ def test_micro_batches_of_tokens_need_not_divide():
 
 
 def test_values_set_in_python_are_checked_too():
-    config = load_config(REQUIRED)
-    config.worker.rollout.top_p = 1.5
+    config = with_values(load_config(REQUIRED), {"worker.rollout.top_p": 1.5})
     with pytest.raises(UserError, match=r"worker\.rollout\.top_p=1\.5: must be above 0 and at most 1"):
         check_config(config)
 

@@ -1,6 +1,7 @@
 """The schema holds every EasyR1 key, and a config written out reads back as itself."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.config import Config, load_config
-from whet.config.keys import Key, get
+from whet.config import Config, load_config, with_values
+from whet.config.keys import Key
 from whet.config.loading.replaced import DERIVED
 from whet.config.schema import all_keys, all_sections
 from whet.config.values import complaint_about
@@ -114,14 +115,9 @@ def is_settable(key: Key, value: Any) -> bool:
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_yaml_reads_back_as_an_equal_config(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
-    config = Config()
     names = data.draw(st.lists(st.sampled_from(list(all_keys())), max_size=12, unique=True))
-    for name in names:
-        key = all_keys()[name]
-        above, _, leaf = name.rpartition(".")
-        setattr(
-            get(config, above), leaf, data.draw(values_of(key).filter(lambda value, key=key: is_settable(key, value)))
-        )
+    settable = {name: values_of(key).filter(partial(is_settable, key)) for name, key in all_keys().items()}
+    config = with_values(Config(), {name: data.draw(settable[name]) for name in names})
     file = tmp_path_factory.mktemp("configs") / "config.yaml"
     file.write_text(config.to_yaml(), encoding="utf-8")
     assert load_config([f"config={file}"]) == config

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import product
 
 from whet.config.checks.divisors import divisors, listed
-from whet.config.keys import get
+from whet.config.checks.run import Check, known_values
 from whet.config.schema import Config, all_keys
 from whet.config.values import show
 
@@ -20,17 +21,9 @@ _SHARDING = (
     "mp_buffer_dtype",
 )
 _PARTS = ("actor", "critic", "ref")
+_MOST_DEVICES = 64  # of one machine, whatever its processors
+_PER_PROCESSOR = 4
 _DEVICES = "trainer.n_gpus_per_node x trainer.nnodes"
-
-
-def device_problems(config: Config) -> Iterator[str]:
-    """A sentence for each key that does not go with how many devices there are, or with what they are for."""
-    yield from _pools(config)
-    if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1:
-        yield from _groups(config)
-        yield from _engines(config)
-    else:
-        yield from _shards(config)
 
 
 def _pools(config: Config) -> Iterator[str]:
@@ -52,21 +45,35 @@ def _pools(config: Config) -> Iterator[str]:
         )
 
 
+def _machine(config: Config) -> Iterator[str]:
+    """Worker processes are started for every device, so a number that no machine has is refused before."""
+    count, most = config.trainer.n_gpus_per_node, max(_MOST_DEVICES, _PER_PROCESSOR * (os.cpu_count() or 1))
+    if count > most:
+        yield (
+            f"trainer.n_gpus_per_node={count}: devices of one machine, at most {most} here; those of several "
+            "machines are trainer.n_gpus_per_node x trainer.nnodes"
+        )
+
+
 def _shards(config: Config) -> Iterator[str]:
     """Keys of sharding that a run on one device would not look at."""
-    for part, name in product(_PARTS, _SHARDING):
-        key = f"worker.{part}.fsdp.{name}"
+    if _devices(config) > 1:
+        return
+    names = [f"worker.{part}.fsdp.{name}" for part, name in product(_PARTS, _SHARDING)]
+    for key, value in known_values(config, names):
         if key == "worker.ref.fsdp.enable_cpu_offload":  # one device can wait with its reference in host memory too
             continue
-        if get(config, key) != all_keys()[key].default:
+        if value != all_keys()[key].default:
             yield (
-                f"{key}={show(get(config, key))}: one device shards nothing; leave it at "
+                f"{key}={show(value)}: one device shards nothing; leave it at "
                 f"{show(all_keys()[key].default)}, or ask for more with trainer.n_gpus_per_node"
             )
 
 
 def _groups(config: Config) -> Iterator[str]:
     trainer = config.trainer
+    if _devices(config) == 1:
+        return
     everyone = trainer.placement.learn or trainer.n_gpus_per_node * trainer.nnodes
     of = "trainer.placement.learn" if trainer.placement.learn else _DEVICES
     for part in _PARTS:
@@ -85,7 +92,7 @@ def _groups(config: Config) -> Iterator[str]:
 def _engines(config: Config) -> Iterator[str]:
     """An engine that is split over devices has them all on one machine."""
     trainer, size = config.trainer, config.worker.rollout.tensor_parallel_size
-    if size < 2 or config.worker.rollout.server_address is not None:
+    if _devices(config) == 1 or size < 2 or config.worker.rollout.server_address is not None:
         return
     counts = {"trainer.n_gpus_per_node": trainer.n_gpus_per_node}
     if trainer.placement.rollout and trainer.placement.learn:
@@ -101,3 +108,10 @@ def _engines(config: Config) -> Iterator[str]:
                 f"worker.rollout.tensor_parallel_size={size} does not divide {name}={count}, whose devices are shared "
                 "out to engines of that size; choose one that does"
             )
+
+
+def _devices(config: Config) -> int:
+    return config.trainer.n_gpus_per_node * config.trainer.nnodes
+
+
+DEVICE_CHECKS: tuple[Check, ...] = (_machine, _pools, _groups, _engines, _shards)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
+from whet.config.checks.run import known_values
 from whet.config.files import resolve_path
 from whet.config.keys import keys_of
 from whet.config.schema import Config
@@ -51,16 +52,12 @@ def engine_problems(config: Config) -> Iterator[str]:
     """Yield a sentence for each key that does not go with the chosen engine."""
     rollout = config.worker.rollout
     name = f"{ENGINES.key}={rollout.name}"
-    try:
-        spec = engine_checks(config)
-    except UserError as error:
-        yield str(error)
-        return
-    for key in ENGINE_KEYS:
-        if key not in spec.keys and getattr(rollout, key) != keys_of(RolloutConfig)[key].default:
+    spec = engine_checks(config)
+    for key, value in known_values(rollout, ENGINE_KEYS):
+        if key not in spec.keys and value != keys_of(RolloutConfig)[key].default:
             takers = [each for each in ENGINES.names if key in ENGINES.find(each).keys]
             yield (
-                f"worker.rollout.{key}={show(getattr(rollout, key))} is for {' or '.join(takers)}, but {name}; "
+                f"worker.rollout.{key}={show(value)} is for {' or '.join(takers)}, but {name}; "
                 f"leave it out, or set {ENGINES.key} to {' or '.join(takers)}"
             )
     if rollout.server_address is not None and not is_address(rollout.server_address):

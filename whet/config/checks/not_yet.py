@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from whet.config.keys import Key, get
+from whet.config.checks.run import known_values
+from whet.config.keys import Key
 from whet.config.schema import Config, all_keys
 from whet.config.values import show
 
@@ -35,14 +36,12 @@ NOT_YET = (
 
 
 def refusals(config: Config) -> Iterator[str]:
-    """A sentence for each key that asks for a feature this version does not have."""
-    for name, key in all_keys().items():
+    """Yield a sentence for each key that asks for a feature this version does not have."""
+    for name, value in known_values(config, all_keys()):
         refusal = next((each for each in NOT_YET if fnmatchcase(name, each.pattern)), None)
-        if refusal is not None and get(config, name) not in _allowed(refusal, key):
-            values = " or ".join(show(value) for value in _allowed(refusal, key))
-            yield (
-                f"{name}={show(get(config, name))}: {refusal.feature} is not in this version yet; leave it at {values}"
-            )
+        if refusal is not None and value not in _allowed(refusal, all_keys()[name]):
+            values = " or ".join(show(allowed) for allowed in _allowed(refusal, all_keys()[name]))
+            yield f"{name}={show(value)}: {refusal.feature} is not in this version yet; leave it at {values}"
 
 
 def _allowed(refusal: Refusal, key: Key) -> tuple[Any, ...]:

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from whet.config.checks.run import Check
 from whet.config.schema import Config
 
 MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in this process's memory
-
-
-def recipe_problems(config: Config) -> Iterator[str]:
-    """A sentence for every contradiction between the keys of a batch's recipe."""
-    yield from _samples(config)
-    yield from _filters(config)
-    yield from _tries(config)
-    yield from _overlong(config)
-    yield from _controllers(config)
-    yield from _perception(config)
 
 
 def refills(config: Config) -> bool:
@@ -113,3 +104,6 @@ def _perception(config: Config) -> Iterator[str]:
             "algorithm.use_advantage_shaping=true does nothing in VPPO-RL without algorithm.use_vppo_on_perception; "
             "set both, or leave algorithm.match at whet, where each works alone"
         )
+
+
+RECIPE_CHECKS: tuple[Check, ...] = (_samples, _filters, _tries, _overlong, _controllers, _perception)

@@ -1,16 +1,19 @@
-"""What `whet serve` needs of the config, before anything is loaded."""
+"""Checks of `whet serve`, before anything is loaded."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 
 from whet.config.checks.engines import engine_checks, engines_that
-from whet.config.checks.train import sampling_problems
-from whet.config.files import check_files, resolve_path
+from whet.config.checks.files import FILE_CHECKS
+from whet.config.checks.run import Check, run_checks
+from whet.config.checks.sampling import SAMPLING_CHECKS
+from whet.config.files import resolve_path
+from whet.config.keys import with_values
+from whet.config.problems import raise_problems
 from whet.config.schema import Config
 from whet.config.schema.algorithm import AlgorithmConfig
 from whet.config.schema.reward import RewardConfig
@@ -19,19 +22,12 @@ from whet.errors import UserError
 
 def check_serve(config: Config) -> None:
     """Raise a `UserError` that lists every key that does not go with serving."""
-    # Lengths of training say nothing about requests: those are held against the model's own.
-    sampled = replace(config, worker=replace(config.worker, rollout=replace(config.worker.rollout, max_model_len=None)))
-    problems = [*_problems(config), *sampling_problems(sampled)]
-    if problems:
-        raise UserError("\n".join(problems))
+    raise_problems(run_checks(SERVE_CHECKS, config))
 
 
 def check_serve_files(config: Config) -> None:
     """Raise a `UserError` for a model or chat template that is not there; data and rewards of a run are not needed."""
-    data = replace(config.data, train_files="", val_files="", format_prompt=None, image_dir=None)
-    worker = replace(config.worker, reward=RewardConfig())
-    trainer = replace(config.trainer, load_checkpoint_path=None)
-    check_files(replace(config, data=data, worker=worker, trainer=trainer, algorithm=AlgorithmConfig()))
+    raise_problems(run_checks(SERVE_FILE_CHECKS, config))
 
 
 def check_libraries() -> None:
@@ -50,12 +46,22 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _problems(config: Config) -> Iterator[str]:
-    serve, model, rollout = config.serve, config.worker.actor.model, config.worker.rollout
+def _model(config: Config) -> Iterator[str]:
+    model = config.worker.actor.model
     if model.model_path is None:
         yield "no model is named: whet serve MODEL, where MODEL is a model folder, a checkpoint or a hub id"
+    if model.lora.rank:
+        yield f"worker.actor.model.lora.rank={model.lora.rank}: write a plain model first (whet merge) and serve that"
+
+
+def _host(config: Config) -> Iterator[str]:
+    serve = config.serve
     if not is_loopback(serve.host) and not serve.allow_remote:
         yield f"serve.host={serve.host}: other machines could connect; if they should, set serve.allow_remote=true"
+
+
+def _engine(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
     name, can = f"worker.rollout.name={rollout.name}", engine_checks(config).can(config)
     if not can.serves:
         yield f"{name}: whet serve runs {' or '.join(engines_that(config, 'serves'))}"
@@ -63,11 +69,44 @@ def _problems(config: Config) -> Iterator[str]:
         yield f"worker.rollout.server_address={rollout.server_address}: that server serves already; leave it out"
     if config.trainer.n_gpus_per_node * config.trainer.nnodes > 1 and can.shares_weights:
         yield f"trainer.n_gpus_per_node: whet serve runs {name} on one device; start one server for each"
-    if model.lora.rank:
-        yield f"worker.actor.model.lora.rank={model.lora.rank}: write a plain model first (whet merge) and serve that"
+
+
+def _access(config: Config) -> Iterator[str]:
+    serve = config.serve
     for name in serve.allowed_hosts:
         if not name or any(sign in name for sign in "/@ ") or (name.count(":") == 1):
             yield f"serve.allowed_hosts={name}: write a name or an address without scheme and port, or *"
     folder = serve.weights_folder
     if folder is not None and not os.path.isdir(resolve_path(config, folder)):
         yield f"serve.weights_folder={folder}: there is no such folder"
+
+
+def _with_own_lengths(config: Config) -> Config:
+    """Lengths of training say nothing about requests: those are held against the model's own."""
+    return with_values(config, {"worker.rollout.max_model_len": None})
+
+
+def _without_run(config: Config) -> Config:
+    """Files of a run that serving does not read."""
+    return with_values(
+        config,
+        {
+            "data.train_files": "",
+            "data.val_files": "",
+            "data.format_prompt": None,
+            "data.image_dir": None,
+            "worker.reward": RewardConfig(),
+            "trainer.load_checkpoint_path": None,
+            "algorithm": AlgorithmConfig(),
+        },
+    )
+
+
+SERVE_CHECKS: tuple[Check, ...] = (
+    _model,
+    _host,
+    _engine,
+    _access,
+    lambda config: run_checks(SAMPLING_CHECKS, _with_own_lengths(config)),
+)
+SERVE_FILE_CHECKS: tuple[Check, ...] = (lambda config: run_checks(FILE_CHECKS, _without_run(config)),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from whet.config.loading.aliases import ALIASES
 from whet.config.loading.layer import (
     Layer,
+    close_key,
     mapping_above,
     record,
     record_tree,
@@ -27,19 +29,32 @@ from whet.errors import UserError
 
 
 def read_arguments(arguments: list[str]) -> Layer:
-    """The layer that `key=value` arguments give; a later argument wins over an earlier one of the same name."""
-    layer: Layer = {}
+    """Return the layer that `key=value` arguments give; a later argument wins over an earlier one of the same name."""
+    layer = Layer()
     for argument in arguments:
-        name, text = split_argument(argument)
-        if name in section_names():
-            record_tree(name, _section_value(name, text), lambda name: "", layer)
+        name = argument.partition("=")[0].strip(" -+~")
+        try:
+            name, text = split_argument(argument)
+            is_section = name in section_names()
+            value = _section_value(name, text) if is_section else _argument_value(name, text)
+        except UserError as error:
+            is_key = ALIASES.get(name, name) in all_keys()
+            layer.refuse(error, name if is_key else close_key(name), guessed=not is_key)
+            continue
+        if is_section:
+            record_tree(name, value, lambda name: "", layer)
         else:
-            record(Given(name, _argument_value(name, text)), layer)
+            record(Given(name, value), layer)
     return layer
 
 
+def is_config_file(argument: str) -> bool:
+    """Return True for an argument that names a YAML file, as `whet train my.yaml` does."""
+    return argument.endswith((".yaml", ".yml")) and ("=" not in argument or os.path.isfile(argument))
+
+
 def split_argument(argument: str) -> tuple[str, str]:
-    """The name and the text of one `key=value` argument."""
+    """Return the name and the text of one `key=value` argument."""
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
     if not equals:

@@ -55,6 +55,11 @@ class References:
         self._tree = tree
         self._references = self._characters = 0
 
+    @property
+    def exhausted(self) -> bool:
+        """True if nothing may be followed any more."""
+        return self._references > MOST_REFERENCES or self._characters > MOST_CHARACTERS
+
     def check(self, name: str, shown: str) -> None:
         """Raise a `UserError`, which begins with `shown`, if resolving this key takes more than is left."""
         self._follow(tuple(name.split(".")), (), shown)
@@ -65,7 +70,7 @@ class References:
         self._characters += len(value) if isinstance(value, str) else 8
         if len(chain) > DEEPEST_CHAIN:
             raise UserError(f"{shown}: its ${{...}} lead through more than {DEEPEST_CHAIN} other values; write it out")
-        if self._references > MOST_REFERENCES or self._characters > MOST_CHARACTERS:
+        if self.exhausted:
             raise UserError(f"{shown}: its ${{...}} stand for too much once they are replaced; write it out")
         if isinstance(value, dict | list):
             for name in value if isinstance(value, dict) else range(len(value)):

@@ -1,7 +1,6 @@
 """What one source gives, by real key: aliases are followed here and wrong names end here.
 
-A layer maps each real key (and each name below a key that is a mapping) to the value given for it. The types of values
-are not looked at yet, because a value may be an interpolation.
+The types of values are not looked at yet, because a value may be an interpolation.
 """
 
 from __future__ import annotations
@@ -17,17 +16,35 @@ from whet.config.keys import Key
 from whet.config.loading.aliases import ALIASES
 from whet.config.loading.interpolation import syntax_problem
 from whet.config.loading.replaced import REPLACED, reason_not_settable
+from whet.config.problems import Problem, sentences_of
 from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.texts import printable
 from whet.config.values import Given, show
 from whet.errors import UserError
 
-Layer = dict[str, Given]
+
+class Layer(dict[str, Given]):
+    """The value given for each real key or name below a mapping, and what was wrong with other names and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: list[Problem] = []
+
+    def refuse(self, error: UserError, name: str | None = None, guessed: bool = False) -> None:
+        """Note an error; `name` is the key it concerns, or one close to it, whose value then is not known."""
+        target = ALIASES.get(name, name) if name else None
+        parts = target.split(".") if target else []
+        above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        keys = [key for key in above if key in all_keys()][:1]
+        self.problems += [Problem(sentence, tuple(keys), guessed) for sentence in sentences_of(error)]
 
 
 def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: Layer) -> None:
-    """Record everything that a tree of sections gives; an empty section gives nothing."""
+    """Record everything that a tree of sections gives; an empty section gives nothing.
+
+    Whatever is wrong becomes a problem of the layer, here and in `record`.
+    """
     if name and name not in section_names():
         record(Given(name, value, place_of(name)), layer)
         return
@@ -37,7 +54,8 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
     if value is None:
         return
     if not isinstance(value, dict):
-        raise section_error(Given(name, value, place_of(name)))
+        layer.refuse(section_error(Given(name, value, place_of(name))))
+        return
     for child, item in value.items():
         record_tree(f"{name}.{child}" if name else str(child), item, place_of, layer)
 
@@ -47,24 +65,20 @@ def record(given: Given, layer: Layer) -> None:
     target = ALIASES.get(given.name, given.name)
     key = all_keys().get(target)
     if key is None and mapping_above(target) is None:
-        raise wrong_name(given)
-    if key is not None and key.kind != "dict" and isinstance(given.value, dict):
-        raise given.error(f"expected {key.expected}")
-    if key is not None and key.kind == "dict":
-        if not isinstance(given.value, dict):
-            raise given.error(f"expected {key.expected}")
+        layer.refuse(wrong_name(given), close_key(given.name), guessed=True)
+    elif key is not None and not _may_hold(key, given.value):
+        layer.refuse(given.error(f"expected {key.expected}"), target)
+    elif key is not None and key.kind == "dict":
         for child, item in given.value.items():
             _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
-    elif key is not None and not _may_hold(key, given.value):
-        raise given.error(f"expected {key.expected}")
     else:
         _put(target, given, layer)
 
 
 def _may_hold(key: Key, value: Any) -> bool:
-    """Whether a value is no collection of a kind that the key has no use for."""
-    if isinstance(value, dict):
-        return False  # mappings are taken apart before
+    """Return False for a collection of a kind that the key has no use for."""
+    if key.kind == "dict" or isinstance(value, dict):
+        return key.kind == "dict" and isinstance(value, dict)
     return not isinstance(value, list) or key.kind in ("list", "numbers", "table", "pair")
 
 
@@ -85,13 +99,13 @@ def fill_presets(layer: Layer) -> None:
 
 
 def section_error(given: Given) -> UserError:
-    """The error for a section that was given one value."""
+    """Return the error for a section that was given one value."""
     example = next(known for known in [*all_keys(), *ALIASES] if known.startswith(f"{given.name}."))
     return given.error(f"is a section; give its keys, such as {example}")
 
 
 def wrong_name(given: Given) -> UserError:
-    """The error for a name that is no key: what replaced it, or the nearest real one."""
+    """Return the error for a name that is no key: what replaced it, or the nearest real one."""
     name = show(given.name)
     reason = reason_not_settable(given.name)
     if reason:
@@ -101,14 +115,28 @@ def wrong_name(given: Given) -> UserError:
         if above in all_keys():
             return UserError(f"{name}{given.place}: {above} is a single value and has no keys below it")
         above = above.rpartition(".")[0]
-    root = given.name.partition(".")[0]
-    is_foreign = root in section_names() and root not in all_sections()
-    aliases = [name for name in ALIASES if name.partition(".")[0] in all_sections()]
-    close = did_you_mean(nearest_key(given.name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"]))
+    close = did_you_mean(close_key(given.name))
     return UserError(f"unknown key {name}{given.place}{close or '; `whet config` lists every key'}")
 
 
+def close_key(name: str) -> str | None:
+    """Return the key or alias that an unknown name probably means."""
+    root = name.partition(".")[0]
+    is_foreign = root in section_names() and root not in all_sections()
+    aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]
+    return nearest_key(name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"])
+
+
 def _put(target: str, given: Given, layer: Layer) -> None:
+    try:
+        _check_put(target, given, layer)
+    except UserError as error:
+        layer.refuse(error, target)
+    else:
+        layer[target] = given
+
+
+def _check_put(target: str, given: Given, layer: Layer) -> None:
     earlier = layer.get(target)
     is_repeated_argument = earlier is not None and earlier.name == given.name and not given.place
     if earlier is not None and not is_repeated_argument and show(earlier.value) != show(given.value):
@@ -125,7 +153,6 @@ def _put(target: str, given: Given, layer: Layer) -> None:
         OmegaConf.create([given.value])
     except (OmegaConfBaseException, ValueError) as error:
         raise given.error(f"cannot be read: {printable(str(error).splitlines()[0])}") from error
-    layer[target] = given
 
 
 def mapping_above(name: str) -> Key | None:

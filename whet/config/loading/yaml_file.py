@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.loading.layer import Layer, record_tree
 from whet.config.loading.yaml_text import MOST_BYTES, check_yaml
+from whet.config.problems import Problem
 from whet.config.schema import all_keys
 from whet.config.spelling import hint
 from whet.config.texts import name_problem, printable, text_problem
@@ -25,14 +26,29 @@ MOST_FILES = 20  # that extend each other
 
 
 def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Layer]]:
-    """A YAML file and, before it, the file that its `extends:` names, and so on down: later ones win."""
-    if not os.path.isfile(path):
-        raise UserError(_not_a_file(path, below))
-    if path.resolve() in below:
-        raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
-    tree, root = _parse(path)
-    if root is None:
-        return [(path, {})]
+    """Read a YAML file and, before it, the file that its `extends:` names, and so on down: later ones win.
+
+    A file that cannot be read is a layer with that problem.
+    """
+    layer = Layer()
+    try:
+        if not os.path.isfile(path):
+            raise UserError(_not_a_file(path, below))
+        if path.resolve() in below:
+            raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
+        tree, root = _parse(path)
+        base = _base(path, tree, below)
+    except UserError as error:
+        layer.problems.append(Problem(str(error), hides_all=True))
+        return [(path, layer)]
+    bases = read_files(path.parent / os.path.expanduser(base), (*below, path.resolve())) if base else []
+    if root is not None:
+        _fill(layer, path, tree, root)
+    return [*bases, (path, layer)]
+
+
+def _base(path: Path, tree: dict[str, Any], below: tuple[Path, ...]) -> str | None:
+    """Take the name of the file that this one extends out of the tree."""
     base = tree.pop(EXTENDS, None)
     if base is not None and not isinstance(base, str):
         raise UserError(f"{path}: {EXTENDS}: names one YAML file, relative to this one")
@@ -41,8 +57,7 @@ def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Lay
         raise UserError(f"{path}: {EXTENDS}: {show(base)} {problem}")
     if len(below) == MOST_FILES:
         raise UserError(f"{path}: {EXTENDS}: more than {MOST_FILES} files extend each other; join some of them")
-    bases = read_files(path.parent / os.path.expanduser(base), (*below, path.resolve())) if base else []
-    return [*bases, (path, _layer(path, tree, root))]
+    return base
 
 
 def _not_a_file(path: Path, below: tuple[Path, ...]) -> str:
@@ -62,18 +77,18 @@ def _yaml_files(folder: Path) -> list[str]:
         return []
 
 
-def _layer(path: Path, tree: Any, root: yaml.Node) -> Layer:
-    layer: Layer = {}
+def _fill(layer: Layer, path: Path, tree: Any, root: yaml.Node) -> None:
     nodes = _nodes(root, "")
     record_tree("", tree, functools.partial(_place_in_file, path, nodes), layer)
-    for name, given in layer.items():
+    for name, given in list(layer.items()):
         node = nodes.get(given.name)
         key = all_keys().get(name)
         if isinstance(given.value, int | float) and node is not None and key is not None and key.kind == "bounds":
             layer[name] = replace(given, value=node.value)
         if given.value is None and node is not None and node.value == "":
-            raise UserError(f"{given.name}{given.place}: has no value; write null for none, or leave the key out")
-    return layer
+            error = UserError(f"{given.name}{given.place}: has no value; write null for none, or leave the key out")
+            layer.refuse(error, name)
+            del layer[name]
 
 
 def _parse(path: Path) -> tuple[Any, yaml.Node | None]:

@@ -35,7 +35,7 @@ LOSS_TYPES = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class AdaptiveEntropyConfig:
     """Skywork-OR1's controller of the entropy bonus."""
 
@@ -46,7 +46,7 @@ class AdaptiveEntropyConfig:
     delta_ent_coef: float = key(0.001, "how far the coefficient moves after each step", least=0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ActorConfig:
     """The policy: mini-batches, the loss, and how they fit in memory."""
 
@@ -104,7 +104,7 @@ class ActorConfig:
     offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))
 
 
-@dataclass
+@dataclass(frozen=True)
 class CriticConfig:
     """The value model of PPO."""
 
@@ -137,7 +137,7 @@ class CriticConfig:
     offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))
 
 
-@dataclass
+@dataclass(frozen=True)
 class RefConfig:
     """The frozen model that KL is measured against."""
 

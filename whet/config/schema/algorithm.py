@@ -30,7 +30,7 @@ PERCEPTION_KLS = ("k3", "full")
 KL_PENALTIES = (*_ESTIMATORS, *(f"{name}+" for name in _ESTIMATORS), "full")
 
 
-@dataclass
+@dataclass(frozen=True)
 class FilterGroupsConfig:
     """DAPO's dynamic sampling."""
 
@@ -39,7 +39,7 @@ class FilterGroupsConfig:
     max_num_gen_batches: int = key(0, "draws before training on what there is; 0 = trainer.max_try_make_batch", least=0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PFPPOConfig:
     """How PF-PPO draws samples anew."""
 
@@ -49,7 +49,7 @@ class PFPPOConfig:
     weight_pow: float = key(2.0, "exponent of reweight_method=pow", least=0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """How rewards become advantages and how far the policy may drift from the reference."""
 

@@ -52,7 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class RolloutCorrectionConfig:
     """Importance weights and rejection for tokens that the learner finds more or less likely than the sampler did."""
 

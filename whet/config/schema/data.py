@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whet.config.keys import LARGEST_SEED, key
 
 
-@dataclass
+@dataclass(frozen=True)
 class DataConfig:
     """Where prompts come from and how long they and their responses may be."""
 

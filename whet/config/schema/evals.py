@@ -8,7 +8,7 @@ from typing import Any
 from whet.config.keys import about, key, section
 
 
-@dataclass
+@dataclass(frozen=True)
 class GenerateConfig:
     """Prompts in, samples out. How many and how they are drawn says `worker.rollout`."""
 
@@ -19,7 +19,7 @@ class GenerateConfig:
     token_ids: bool = key(False, "write the token ids and their log-probs with each sample")
 
 
-@dataclass
+@dataclass(frozen=True)
 class ApiConfig:
     """A server that speaks OpenAI's chat completions: `whet serve`, or anybody's."""
 
@@ -43,7 +43,7 @@ class ApiConfig:
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class EvalConfig:
     """Which data sets, who answers, and what is reported. Sampling is that of validation."""
 

@@ -11,7 +11,7 @@ from whet.config.keys import about, key, section
 ALL_LINEAR = "all-linear"
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoraConfig:
     """Low-rank adapters."""
 
@@ -29,7 +29,7 @@ def listed_modules(value: str) -> list[str] | None:
     return names if all(re.fullmatch(r"\w+(\.\w+)*", name) for name in names) else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelConfig:
     """A Hugging Face model folder and how to open it."""
 

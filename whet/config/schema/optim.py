@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whet.config.keys import key
 
 
-@dataclass
+@dataclass(frozen=True)
 class OptimConfig:
     """AdamW and its schedule; the schedule moves once per training step."""
 

@@ -9,7 +9,7 @@ from whet.config.keys import key
 PRESETS: dict[str, dict[str, None]] = {"colocated": {"rollout": None, "learn": None}}
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlacementConfig:
     """All devices do both, or some sample while others learn."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from whet.config.keys import about, key, section
 
 
-@dataclass
+@dataclass(frozen=True)
 class OverlongBufferConfig:
     """DAPO's soft penalty: responses that end in the last `len` tokens they may have lose reward."""
 
@@ -17,7 +17,7 @@ class OverlongBufferConfig:
     penalty_factor: float = key(1.0, "the penalty at max_response_length", least=0, most=1_000_000)
 
 
-@dataclass
+@dataclass(frozen=True)
 class RewardConfig:
     """A user's function and the limits it runs under."""
 

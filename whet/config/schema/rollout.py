@@ -15,7 +15,7 @@ ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC"
 ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 
 
-@dataclass
+@dataclass(frozen=True)
 class RolloutConfig:
     """Sampling parameters and the engine's limits."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from whet.config.keys import about, key
 
 
-@dataclass
+@dataclass(frozen=True)
 class ServeConfig:
     """The address of the server, its token and its limits."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whet.config.keys import key
 
 
-@dataclass
+@dataclass(frozen=True)
 class SftConfig:
     """Where demonstrations are in a row, and what of them is learned."""
 

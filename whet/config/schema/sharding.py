@@ -9,7 +9,7 @@ from whet.config.keys import key
 DTYPES = ("bf16", "bfloat16", "fp16", "float16", "fp32", "float32")
 
 
-@dataclass
+@dataclass(frozen=True)
 class FSDPConfig:
     """Sharding over devices, and the precision of weights."""
 
@@ -28,7 +28,7 @@ class FSDPConfig:
     mp_buffer_dtype: str = key("fp32", "dtype of buffers", choices=DTYPES)
 
 
-@dataclass
+@dataclass(frozen=True)
 class OffloadConfig:
     """What waits in host memory while the rollout runs."""
 

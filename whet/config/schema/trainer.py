@@ -11,7 +11,7 @@ from whet.config.schema.placement import PRESETS, PlacementConfig
 LOGGERS = ("console", "file", "mlflow", "swanlab", "tensorboard", "wandb")
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainerConfig:
     """The run."""
 

@@ -28,7 +28,7 @@ from whet.config.schema.trainer import TrainerConfig
 from whet.config.secrets import LEFT_OUT, masked
 
 
-@dataclass
+@dataclass(frozen=True)
 class WorkerConfig:
     """The parts that do the work of a step."""
 
@@ -53,7 +53,7 @@ class WorkerConfig:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Config:
     """Everything a run can be told."""
 
@@ -74,9 +74,9 @@ class Config:
         default_factory=ServeConfig, metadata=section("whet serve: its address, its token and its limits")
     )
     source: Path | None = field(default=None, compare=False)  # the file it was read from
-    folders: tuple[Path, ...] = field(
-        default=(), compare=False
-    )  # of that file and those it extends: for relative paths
+    # Folders of that file and of those it extends: relative paths may start there.
+    folders: tuple[Path, ...] = field(default=(), compare=False)
+    origin: str = field(default="defaults", compare=False)  # what it started from, in words
     written: dict[str, Any] = field(default_factory=dict, compare=False)  # keys whose text comes from the environment
 
     def stored(self) -> dict[str, Any]:
@@ -93,7 +93,8 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain dictionaries, lists and scalars."""
         tree = asdict(self)
-        del tree["source"], tree["folders"], tree["written"]
+        for name in ("source", "folders", "origin", "written"):
+            del tree[name]
         return _without_tuples(tree)
 
     def to_yaml(self) -> str:
