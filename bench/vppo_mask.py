@@ -24,7 +24,7 @@ from torch import Tensor
 from vppo import CONFIG, SENTENCES, VPPO
 
 from whet.algos.shaping import relative_dependency, response_dependency, response_weights, top_tokens
-from whet.config import check_config, load_config
+from whet.config import check_config, load_config, with_values
 from whet.learn.packing import pad
 from whet.learn.scoring import score
 from whet.tracking.console import Console
@@ -84,8 +84,8 @@ def where_the_number_is(rooms: Rooms, samples: Sequence[Sample]) -> tuple[Tensor
 
 
 def dependency(rooms: Rooms, samples: Sequence[Sample], estimate: str, step: int = 1) -> Tensor:
-    """S (B, T) by one of both estimates."""
-    rooms.config.algorithm.perception_kl = estimate
+    """Return the dependency S (B, T) by one of both estimates."""
+    rooms.config = with_values(rooms.config, {"algorithm.perception_kl": estimate})
     return visual_dependency(rooms, samples, sampler_log_probs(samples), step, StepClock(rooms.console))
 
 
@@ -97,9 +97,11 @@ def print_masks(rooms: Rooms, samples: Sequence[Sample], shares: Sequence[float]
     heads = " | ".join(f"number kept, of {share:.0%}" for share in shares)
     print(f"| picture | dependency | {heads} | of the number: mean (median) | largest other: mean |")
     print("|---" * (len(shares) + 4) + "|")
-    used = algorithm.perception_mask, algorithm.perception_mask_ratio
+    used = {"algorithm.perception_mask": algorithm.perception_mask}
+    used |= {"algorithm.perception_mask_ratio": algorithm.perception_mask_ratio}
     for kind, ratio in MASKS:
-        algorithm.perception_mask, algorithm.perception_mask_ratio = kind, ratio
+        mask = {"algorithm.perception_mask": kind, "algorithm.perception_mask_ratio": ratio}
+        rooms.config = with_values(rooms.config, mask)
         for estimate in ESTIMATES:
             S_BT = dependency(rooms, samples, estimate)
             kept = [(top_tokens(S_BT, mask_BT, share).mask_BT * number_BT)[told].sum(dim=1).mean() for share in shares]
@@ -110,7 +112,7 @@ def print_masks(rooms: Rooms, samples: Sequence[Sample], shares: Sequence[float]
             print(
                 f"| {name} | {estimate} | {found} | {own_B.mean():.4f} ({own_B.median():.4f}) | {other_B.mean():.4f} |"
             )
-    algorithm.perception_mask, algorithm.perception_mask_ratio = used
+    rooms.config = with_values(rooms.config, used)
 
 
 def print_signal(rooms: Rooms, steps: Sequence[list[Sample]], shares: Sequence[float]) -> None:

@@ -57,7 +57,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 @pytest.fixture
 def training_refused(refused: Refused, quickstart: Path) -> Refused:
     """The same for `whet train` with the built-ins made already."""
-    return lambda *arguments: refused("train", *SMALL, *arguments)
+    return lambda *arguments: refused("train", f"config={examples_folder() / 'quickstart.yaml'}", *SMALL, *arguments)
 
 
 @pytest.fixture

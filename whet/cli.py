@@ -87,12 +87,9 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _train(arguments: list[str]) -> int:
-    from whet.config import check_config, check_files, load_config
+    from whet.config.jobs import load_job
 
-    named = any(argument.startswith("config=") for argument in arguments)
-    config = load_config(arguments, None if named else examples_folder() / "quickstart.yaml")
-    check_config(config)
-    check_files(config)
+    config = load_job("train", arguments, examples_folder())
 
     from whet.training.job import train
 
@@ -101,17 +98,12 @@ def _train(arguments: list[str]) -> int:
 
 
 def _sft(arguments: list[str]) -> int:
-    from whet.config import check_files, load_config
-    from whet.config.check_sft import check_sft, sft_config
+    from whet.config.jobs import load_job
 
     shown, arguments = _shown_rows(arguments)
-    named = any(argument.startswith("config=") for argument in arguments)
-    config = sft_config(load_config(arguments, None if named else examples_folder() / "sft" / "quickstart.yaml"))
     launch = launched()
-    if launch is not None:
-        take_devices(config.trainer, launch)
-    check_sft(config)
-    check_files(config)
+    devices = (lambda config: take_devices(config, launch)) if launch is not None else None
+    config = load_job("sft", arguments, examples_folder(), devices)
     if launch is not None and launch.rank > 0:
         from whet.distributed.torchrun import serve_first
 
@@ -142,13 +134,9 @@ def _shown_rows(arguments: list[str]) -> tuple[int | None, list[str]]:
 
 
 def _generate(arguments: list[str]) -> int:
-    from whet.config import check_files, load_config
-    from whet.config.check_evals import check_generate
+    from whet.config.jobs import load_job
 
-    config = load_config(arguments)
-    config.data.train_files = config.data.val_files = ""  # nobody reads them here
-    check_generate(config)
-    check_files(config)
+    config = load_job("generate", arguments)
 
     from whet.evals.generate import generate
 
@@ -157,20 +145,14 @@ def _generate(arguments: list[str]) -> int:
 
 
 def _eval(arguments: list[str]) -> int:
-    from whet.config import check_files, load_config
-    from whet.config.check_evals import check_eval
-
     if arguments == ["--list"]:
         from whet.evals.registry import listing
 
         print(listing())
         return 0
-    config = load_config(arguments)
-    config.data.train_files = ""  # nobody reads them here
-    if config.eval.datasets or config.eval.responses:
-        config.data.val_files = ""
-    check_eval(config)
-    check_files(config)
+    from whet.config.jobs import load_job
+
+    config = load_job("eval", arguments)
 
     from whet.evals.evaluate import evaluate
 
@@ -179,15 +161,13 @@ def _eval(arguments: list[str]) -> int:
 
 
 def _serve(arguments: list[str]) -> int:
-    from whet.config import load_config
-    from whet.config.check_serve import check_libraries, check_serve, check_serve_files
+    from whet.config.checks.serve import check_libraries
+    from whet.config.jobs import load_job
     from whet.serving.naming import model_argument
 
     if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         arguments = [model_argument(arguments[0]), *arguments[1:]]
-    config = load_config(arguments)
-    check_serve(config)
-    check_serve_files(config)
+    config = load_job("serve", arguments)
     check_libraries()
 
     from whet.serving.server import serve

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whet.algos import Signals, find_advantage, needs_of
-from whet.config.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS, AlgorithmConfig
+from whet.config.schema.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS, AlgorithmConfig
 from whet.errors import UserError
 
 

@@ -9,7 +9,7 @@ import torch
 from algos.golden import groups, read, tensor
 
 from whet.algos import Signals, find_advantage
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 ATOL = 3e-6
 VERL: dict[str, tuple[str, dict[str, Any]]] = {

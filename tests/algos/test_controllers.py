@@ -13,8 +13,8 @@ from whet.algos.controllers import (
     entropy_controller,
     kl_controller,
 )
-from whet.config.actor import AdaptiveEntropyConfig
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.actor import AdaptiveEntropyConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 def test_adaptive_kl_follows_the_original():

@@ -13,7 +13,7 @@ from whet.algos.aggregate import MODES, Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.registry import LossInputs
 from whet.algos.value_loss import value_loss
-from whet.config.actor import LOSS_TYPES, ActorConfig
+from whet.config.schema.actor import LOSS_TYPES, ActorConfig
 
 # Bounds at which a good part of random tokens is clipped, drawn or penalised.
 CONFIG = ActorConfig(

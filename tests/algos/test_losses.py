@@ -13,7 +13,7 @@ from whet.algos import find_policy_loss, preparation_of
 from whet.algos.aggregate import MODES, Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.registry import LossInputs
-from whet.config.actor import LOSS_TYPES, ActorConfig
+from whet.config.schema.actor import LOSS_TYPES, ActorConfig
 from whet.errors import UserError
 
 Result = tuple[float, Tensor, dict[str, float]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whet.algos.resample import resample_rows, resampling_weights
-from whet.config.algorithm import PFPPOConfig
+from whet.config.schema.algorithm import PFPPOConfig
 
 SCORES_B = torch.tensor([-2.0, 0.0, 1.0, 3.0])
 

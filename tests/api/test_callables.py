@@ -16,7 +16,7 @@ from api.notebook import scorer
 from whet.api.callables import LARGEST, in_file, pickled
 from whet.api.inputs import Inputs
 from whet.api.prepare import reward_spec
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.errors import UserError
 from whet.rewards.scorer import RewardScorer
 from whet.types import Prompt, Sample

@@ -19,7 +19,7 @@ from whet.assets.questions import COUNTS, TEST_ROWS
 from whet.assets.store import recipes
 from whet.assets.vision import TRAIN_ROWS
 from whet.assets.warm_start.pictures import Encoder
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.model.load import load_model, load_model_config
 from whet.model.processor import load_processor

@@ -17,7 +17,7 @@ from whet.assets.store import SHAPES
 from whet.assets.vision import TRAIN_ROWS
 from whet.assets.vision_model import QWEN2_5, QWEN3, VISION_TOKENS
 from whet.assets.warm_start.pictures import Encoder
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.load import load_model, load_model_config

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from whet.config import load_config
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.dataset import PromptDataset
 from whet.data.template import PromptTemplate
 

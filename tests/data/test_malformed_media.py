@@ -11,7 +11,7 @@ import pytest
 from data.test_images import png_header
 from PIL import Image
 
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.dataset import BadRow, PromptDataset
 
 KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from transformers import Qwen2VLImageProcessorPil
 
-from whet.config.algorithm import PERCEPTION_MASKS
+from whet.config.schema.algorithm import PERCEPTION_MASKS
 from whet.data.masking import SQUARE, mask_frames, mask_image, masked, seed_of
 from whet.types import Media
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.dataset import BadRow, PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from whet.config.data import DataConfig
-from whet.config.sft import SftConfig
+from whet.config.schema.data import DataConfig
+from whet.config.schema.sft import SftConfig
 from whet.data.dataset import PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 from whet.errors import UserError

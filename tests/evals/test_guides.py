@@ -13,8 +13,8 @@ from evals.chat_server import ChatServer
 from evals.conftest import read_lines
 
 from whet.cli import examples_folder
-from whet.config import load_config
-from whet.config.check_evals import check_eval
+from whet.config import load_config, with_values
+from whet.config.checks.eval import check_eval
 from whet.evals.extract import EXTRACTORS
 from whet.evals.metrics import METRICS
 from whet.evals.registry import BUILT_IN, chosen
@@ -78,5 +78,6 @@ def test_examples_are_in_order(name: str) -> None:
     argv = [f"config={examples_folder() / 'eval' / name}", "worker.actor.model.model_path=whet/quickstart"]
     config = load_config([*argv, "eval.api.base_url=http://127.0.0.1:8000/v1"])
     check_eval(config)
-    config.eval.datasets = [*dict.fromkeys([*config.eval.datasets, *config.eval.definitions])]
+    datasets = [*dict.fromkeys([*config.eval.datasets, *config.eval.definitions])]
+    config = with_values(config, {"eval.datasets": datasets})
     assert len(chosen(config)) == len(config.eval.datasets)

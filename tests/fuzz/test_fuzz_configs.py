@@ -18,12 +18,14 @@ from fuzz.watched import message_of
 
 from whet.cli import examples_folder
 from whet.config import Config, check_config, check_files, load_config
-from whet.config.aliases import ALIASES
-from whet.config.check_evals import check_eval, check_generate
-from whet.config.check_serve import check_serve, check_serve_files
-from whet.config.check_sft import check_sft, sft_config
+from whet.config.checks.eval import check_eval
+from whet.config.checks.generate import check_generate
+from whet.config.checks.serve import check_serve, check_serve_files
+from whet.config.checks.sft import check_sft
 from whet.config.describe import describe
+from whet.config.loading.aliases import ALIASES
 from whet.config.schema import all_keys, all_sections
+from whet.config.views import sft_view
 
 NUMBERS = (
     0, -1, 1, 2, 3, 7, 2**31 - 1, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 0.0, -0.0, 0.5, -0.5, 1e-300,
@@ -60,7 +62,7 @@ COLLECTIONS: tuple[Any, ...] = (
 )  # fmt: skip
 JOBS: dict[str, Callable[[Config], None]] = {
     "train": lambda config: (check_config(config), check_files(config)),
-    "sft": lambda config: (check_sft(sft_config(config)), check_files(sft_config(config))),
+    "sft": lambda config: (check_sft(sft_view(config)), check_files(sft_view(config))),
     "generate": lambda config: (check_generate(config), check_files(config)),
     "eval": lambda config: (check_eval(config), check_files(config)),
     "serve": lambda config: (check_serve(config), check_serve_files(config)),

@@ -24,7 +24,7 @@ from merge.test_merge_shards import weights
 
 from whet.checkpoint.manifest import write_manifest
 from whet.cli import main
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.model.lora import add_adapters, save_adapters
 
 VALUES: list[Any] = [

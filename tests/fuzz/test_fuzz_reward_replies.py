@@ -11,7 +11,7 @@ import pytest
 from fuzz import hostile_reward
 from fuzz.cases import cases
 
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.rewards.capped_log import LIMIT
 from whet.rewards.scorer import RewardScorer
 from whet.rewards.wire import BAD, HELLO, RAISED, RESULTS, Reply, WireError, decode_reply, encode_reply

@@ -15,8 +15,8 @@ from data.conftest import CHAT, build_tokenizer
 from fuzz.cases import cases
 from fuzz.watched import message_of
 
-from whet.config.data import DataConfig
-from whet.config.sft import SftConfig
+from whet.config.schema.data import DataConfig
+from whet.config.schema.sft import SftConfig
 from whet.data.dataset import PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 

@@ -10,8 +10,8 @@ from learn.samples import batch, sample, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModel
 
-from whet.config import Config
-from whet.config.actor import CriticConfig
+from whet.config import Config, with_values
+from whet.config.schema.actor import CriticConfig
 from whet.learn.critic import Critic
 from whet.learn.packing import micro_batches, pad
 from whet.learn.updates import Budget
@@ -36,16 +36,13 @@ def _model(implementation: str = "whet", dtype: torch.dtype = torch.float32) -> 
 
 
 def _critic(model: ValueModel | None = None, tokens: int | None = 40, **changes: object) -> Critic:
-    config = CriticConfig(**changes)
-    config.optim.lr = 0.01
+    config = with_values(CriticConfig(**changes), {"optim.lr": 0.01})
     return Critic(model or _model(), config, total_steps=10, budget=Budget(tokens, tokens))
 
 
 def _config(mode: str = "token", cliprange: float = 0.3) -> Config:
-    config = Config()
-    config.worker.critic.loss_avg_mode, config.worker.critic.cliprange_value = mode, cliprange
-    config.data.max_response_length = 16
-    return config
+    critic = {"worker.critic.loss_avg_mode": mode, "worker.critic.cliprange_value": cliprange}
+    return with_values(Config(), {**critic, "data.max_response_length": 16})
 
 
 def _experience(samples: list[Sample]) -> Experience:
@@ -185,8 +182,7 @@ def test_saved_and_resumed_ends_with_the_same_bits(strategy: str, tmp_path: Path
     experience = _experience(samples)
     loss = ValueObjective(experience, experience.values_BT, config)
     whole = _critic()
-    whole.config.optim.strategy = strategy
-    whole = Critic(whole.model, whole.config, 10, Budget(40, 80))
+    whole = Critic(whole.model, with_values(whole.config, {"optim.strategy": strategy}), 10, Budget(40, 80))
     for step in (1, 2):
         whole.update(samples, loss, step, mini_batch=6)
     whole.save(tmp_path, tiny_tokenizer(), model_only=False)

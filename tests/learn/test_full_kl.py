@@ -8,7 +8,7 @@ from learn.samples import batch, tiny_llama
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config import Config
+from whet.config import Config, with_values
 from whet.learn import log_probs
 from whet.learn.full_kl import full_kl
 from whet.learn.learner import Learner
@@ -85,10 +85,8 @@ def _reference(dtype: torch.dtype) -> tuple[Reference, PreTrainedModel]:
 
 
 def _config() -> Config:
-    config = Config()
-    config.data.max_response_length = 16
-    config.algorithm.kl_penalty, config.algorithm.kl_coef, config.algorithm.use_kl_loss = "full", 0.3, True
-    return config
+    kl = {"algorithm.kl_penalty": "full", "algorithm.kl_coef": 0.3, "algorithm.use_kl_loss": True}
+    return with_values(Config(), {"data.max_response_length": 16, **kl})
 
 
 def _expected(model: PreTrainedModel, reference: PreTrainedModel, samples: list[Sample]) -> list[Tensor]:
@@ -127,8 +125,7 @@ def test_the_term_of_the_loss_and_its_gradient(share: bool, tokens: int) -> None
 
 
 def test_the_penalty_in_the_reward() -> None:
-    samples, config = batch(seed=4), _config()
-    config.algorithm.use_kl_loss = False
+    samples, config = batch(seed=4), with_values(_config(), {"algorithm.use_kl_loss": False})
     reference, plain_reference = _reference(torch.float32)
     learner = Learner(tiny_llama("whet"), config.worker.actor, TEMPERATURE, 10, Budget(40, 40))
     kl_BT = learner.full_kl(samples, reference)
@@ -163,12 +160,12 @@ def test_entropy_terms_and_coefficients_of_a_step() -> None:
     plain, without = loss_and_metrics()
     assert not {"entropy_loss", "entropy_penalty"} & without.keys()
     entropy = float((scored.entropy_BT.detach() * mask).sum() / mask.sum())
-    config.worker.actor.entropy_coeff = 0.1
+    config = with_values(config, {"worker.actor.entropy_coeff": 0.1})
     assert loss_and_metrics()[0] == pytest.approx(plain - 0.1 * entropy)
     loss, metrics = loss_and_metrics(Coefficients(kl=0.0, entropy=0.02))  # a controller's, not the config's
     assert loss == pytest.approx(plain - 0.02 * entropy)
     assert metrics["entropy_loss"] == pytest.approx(entropy)
-    config.worker.actor.entropy_coeff, config.algorithm.use_entropy_penalty = 0.0, True
+    config = with_values(config, {"worker.actor.entropy_coeff": 0.0, "algorithm.use_entropy_penalty": True})
     loss, metrics = loss_and_metrics()
     surprise = float((-scored.log_probs_BT.detach() * mask).sum() / mask.sum())
     assert loss == pytest.approx(plain + 0.06 * surprise)

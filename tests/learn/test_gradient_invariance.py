@@ -10,8 +10,8 @@ from learn.samples import batch, sample, tiny_llama
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config import Config
-from whet.config.model import LoraConfig
+from whet.config import Config, with_values
+from whet.config.schema.model import LoraConfig
 from whet.learn.packing import micro_batches, pad
 from whet.learn.scoring import score, score_all
 from whet.model.lora import add_adapters
@@ -24,11 +24,8 @@ MODES = ("token", "seq", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-
 
 
 def _config(mode: str) -> Config:
-    config = Config()
-    config.worker.actor.loss_avg_mode = mode
-    config.data.max_response_length = 16
-    config.algorithm.use_kl_loss, config.algorithm.kl_penalty, config.algorithm.kl_coef = True, "low_var_kl", 0.3
-    return config
+    kl = {"algorithm.use_kl_loss": True, "algorithm.kl_penalty": "low_var_kl", "algorithm.kl_coef": 0.3}
+    return with_values(Config(), {"worker.actor.loss_avg_mode": mode, "data.max_response_length": 16, **kl})
 
 
 def _experience(samples: list[Sample], config: Config) -> Experience:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from whet.config.actor import ActorConfig
+from whet.config import with_values
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.optim import OptimConfig
 from whet.learn.learner import Learner, MakeLoss, MicroLoss
 from whet.learn.reference import Reference
 from whet.learn.scoring import Scored
@@ -25,9 +27,7 @@ def _learner(config: ActorConfig, dtype: torch.dtype = torch.float32) -> Learner
 
 
 def _config(lr: float = 0.01, epochs: int = 1, max_norm: float = 1.0, strategy: str = "adamw") -> ActorConfig:
-    config = ActorConfig(ppo_epochs=epochs, max_grad_norm=max_norm)
-    config.optim.lr, config.optim.strategy = lr, strategy
-    return config
+    return ActorConfig(ppo_epochs=epochs, max_grad_norm=max_norm, optim=OptimConfig(lr=lr, strategy=strategy))
 
 
 def _likelihood(samples: list[Sample], scale: float = 1.0) -> MakeLoss:
@@ -112,8 +112,7 @@ def test_gradients_are_clipped_to_the_norm() -> None:
 
 
 def test_the_learning_rate_follows_the_step() -> None:
-    config = _config(lr=0.01)
-    config.optim.lr_warmup_steps = 4
+    config = with_values(_config(lr=0.01), {"optim.lr_warmup_steps": 4})
     samples, learner = batch(prompts=1), _learner(config)
     rates = [learner.update(samples, _likelihood(samples), step, 12)["actor/lr"] for step in (1, 2, 4, 5)]
     assert rates == pytest.approx([0.0025, 0.005, 0.01, 0.01])
@@ -226,8 +225,7 @@ def test_gradient_checkpointing_by_config_and_by_budget() -> None:
         (None, True, True),
         (None, False, False),
     ]:
-        config = _config()
-        config.model.enable_gradient_checkpointing = wanted
+        config = with_values(_config(), {"model.enable_gradient_checkpointing": wanted})
         budget = Budget(40, 80, recompute=planned)
         learner = Learner(tiny_llama("whet"), config, temperature=1.0, total_steps=10, budget=budget)
         assert learner.model.is_gradient_checkpointing is expected

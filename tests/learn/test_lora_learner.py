@@ -11,8 +11,9 @@ from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
-from whet.config.model import LoraConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.model import LoraConfig
+from whet.config.schema.optim import OptimConfig
 from whet.learn.kahan import KahanAdamW
 from whet.learn.learner import Learner, MicroLoss
 from whet.learn.reference import Reference
@@ -32,9 +33,7 @@ def _adapted(std: float = 0.0, dtype: torch.dtype = torch.float32) -> PreTrained
 
 
 def _config() -> ActorConfig:
-    config = ActorConfig()
-    config.optim.lr, config.optim.weight_decay = 0.01, 0.1
-    return config
+    return ActorConfig(optim=OptimConfig(lr=0.01, weight_decay=0.1))
 
 
 def _learner(model: PreTrainedModel) -> Learner:

@@ -9,7 +9,7 @@ import torch
 from model.tiny_vision import KINDS, mixed_samples, theirs, tiny_vision
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.learner import Learner
 from whet.learn.updates import Budget
 from whet.types import Media, Prompt, Sample

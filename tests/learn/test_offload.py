@@ -6,7 +6,7 @@ import pytest
 import torch
 from learn.samples import batch, tiny_llama
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn import offload
 from whet.learn.offload import Offload, of_weights
 from whet.learn.reference import Reference

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from whet.checkpoint.manifest import write_manifest
 from whet.cli import main
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.model.lora import add_adapters, save_adapters
 
 

@@ -12,7 +12,7 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.errors import UserError
 from whet.learn.scoring import score
 from whet.model.export import export_merged

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.errors import UserError
 from whet.learn.scoring import score
 from whet.learn.value_head import ValueModel

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from whet.config.reward import RewardConfig
+from whet.config import with_values
+from whet.config.schema.reward import RewardConfig
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards import capped_log, scorer
 from whet.rewards.capped_log import CappedLog
@@ -126,7 +127,7 @@ def test_lone_surrogates_reach_the_function_and_come_back(score):
 
 @pytest.mark.parametrize("seconds", [3_000_000.0, 1e300, math.inf])
 def test_enormous_timeouts(score, seconds):
-    score.scorer._config.timeout = seconds
+    score.scorer._config = with_values(score.scorer._config, {"timeout": seconds})
     assert score("7")[0].reward == 7.0
 
 

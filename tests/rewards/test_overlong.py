@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.config.reward import OverlongBufferConfig
+from whet.config.schema.reward import OverlongBufferConfig
 from whet.rewards.overlong import penalise_overlong
 from whet.types import Prompt, Sample
 

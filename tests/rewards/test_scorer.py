@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.errors import UserError
 from whet.rewards.scorer import RewardScorer
 from whet.types import Prompt, Sample

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.rewards.process import WorkerProcess
 from whet.rewards.scorer import RewardScorer
 from whet.types import Prompt, Sample
@@ -29,7 +29,7 @@ def main(reward_input):
 TRAINER = """
 import sys, threading
 from pathlib import Path
-from whet.config.reward import RewardConfig
+from whet.config.schema.reward import RewardConfig
 from whet.rewards.scorer import RewardScorer
 from whet.types import Prompt, Sample
 config = RewardConfig(timeout=60.0)

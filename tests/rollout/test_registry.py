@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from whet.config import load_config
-from whet.config.check import check_config
-from whet.config.rollout import ENGINES
+from whet.config.checks.train import check_config
+from whet.config.schema.rollout import ENGINES
 from whet.errors import UserError
 from whet.rollout.registry import engine_can, engine_spec, register_engine
 from whet.rollout.spec import Capabilities, EngineSpec
@@ -39,7 +39,7 @@ def test_a_spec_is_read_without_torch_and_without_its_engine(name: str) -> None:
     program = f"""
 import sys
 from whet.config import load_config
-from whet.config.engines import engine_problems
+from whet.config.checks.engines import engine_problems
 from whet.rollout.registry import engine_can
 config = load_config(["worker.rollout.name={name}", "worker.rollout.mode=process"])
 list(engine_problems(config)), engine_can(config)

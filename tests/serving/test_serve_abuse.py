@@ -12,7 +12,7 @@ import pytest
 from serving.serving import NAME, TOKEN, Server, running
 
 from whet.config import load_config
-from whet.config.check_serve import check_serve
+from whet.config.checks.serve import check_serve
 from whet.errors import UserError
 from whet.serving.hosts import Hosts
 

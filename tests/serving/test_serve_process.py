@@ -16,7 +16,7 @@ from serving.serving import TOKEN, started
 
 from whet import cli
 from whet.config import load_config
-from whet.config.check_serve import check_serve
+from whet.config.checks.serve import check_serve
 from whet.errors import UserError
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from whet.assets.questions import ask
 from whet.assets.vision import SCHEMA
 from whet.cli import main
 from whet.config import check_files, load_config
-from whet.config.check_sft import check_sft, sft_config
+from whet.config.checks.sft import check_sft
+from whet.config.views import sft_view
 from whet.model.processor import load_processor
 from whet.tracking import read_metrics
 
@@ -331,6 +332,6 @@ def test_rows_of_the_guide_are_read(tmp_path, quickstart):
 def test_examples_load(example, tmp_path):
     (tmp_path / "rows.jsonl").write_text("{}")
     files = [f"data.{name}_files={tmp_path / 'rows.jsonl'}" for name in ("train", "val")]
-    config = sft_config(load_config([f"config={example}", *files]))
+    config = sft_view(load_config([f"config={example}", *files]))
     check_sft(config)
     check_files(config)

@@ -14,7 +14,7 @@ from algos.naive_verl import make_golden
 from parity import main, recompute
 
 from whet.algos import Signals, find_advantage
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 FILES = ("verl_0.9.1.json", "forks.json")
 ROWS = 6

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from whet_process import outcome, run_folder, settled, train
 
-from whet.config import load_config
-from whet.config.algorithm import ADV_ESTIMATORS
+from whet.config import load_config, with_values
 from whet.config.schema import Config
+from whet.config.schema.algorithm import ADV_ESTIMATORS
 from whet.training.correction import warn_of_skips
 from whet.training.experience import Experience, make_experience, sampler_log_probs
 from whet.training.objective import objective
@@ -100,7 +100,7 @@ def test_bypass_weighs_reinforce_by_the_current_ratio_and_the_clipped_loss_not_a
     for loss_type in ("reinforce", "ppo_clip"):
         keys = [f"{KEY}.bypass_mode=true", f"{KEY}.rollout_is=token", f"{KEY}.loss_type={loss_type}"]
         config = load_config([*keys, f"{KEY}.rollout_is_threshold=5", "worker.actor.clip_ratio_high=9"])
-        config.worker.actor.clip_ratio_low = 0.99
+        config = with_values(config, {"worker.actor.clip_ratio_low": 0.99})
         experience = experience_of(samples, config)
         assert torch.equal(experience.old_log_probs_BT, sampler_log_probs(samples))
         _, grad = gradient(experience, config, current, [[0], [1]])

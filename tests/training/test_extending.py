@@ -16,8 +16,8 @@ import whet
 from whet.algos import LossInputs, Signals, find_advantage, find_policy_loss, needs_of, preparation_of, registry
 from whet.algos.aggregate import Aggregator, Normaliser
 from whet.config import Config, check_files, load_config
-from whet.config.actor import ActorConfig
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError
 from whet.training.extensions import load_extensions
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, Qwen2VLImageProcessorPil
 
 from whet.algos.shaping import token_dependency
 from whet.config import load_config
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.errors import UserError
 from whet.learn.learner import Learner
 from whet.learn.packing import pad

@@ -11,7 +11,7 @@ from learn.samples import batch, tiny_llama
 from whet_process import run_folder, train
 
 from whet.algos.registry import SIGNALS
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn import log_probs
 from whet.learn.sum_pi_squared import sum_pi_squared, sum_pi_squared_all
 from whet.model.load import Head

@@ -24,8 +24,8 @@ from whet.algos.shaping import (
     top_tokens,
 )
 from whet.algos.value_loss import value_loss
-from whet.config.actor import LOSS_TYPES, ActorConfig
-from whet.config.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
+from whet.config.schema.actor import LOSS_TYPES, ActorConfig
+from whet.config.schema.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
 from whet.errors import UserError
 
 ORIGINALS = tuple(name for name in MATCHES if name != "whet")

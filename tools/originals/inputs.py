@@ -10,8 +10,8 @@ from torch import Tensor
 from whet.algos import LossInputs, Signals, find_advantage, find_policy_loss, needs_of, preparation_of
 from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
-from whet.config.actor import ActorConfig
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError
 
 # What an estimator may need: the field of Signals, and the input of a golden file.

@@ -19,9 +19,9 @@ from whet.algos.correction import correct
 from whet.algos.kl import kl_penalty
 from whet.algos.registry import LossInputs, Signals
 from whet.algos.value_loss import value_loss
-from whet.config.actor import ActorConfig
-from whet.config.algorithm import ADV_ESTIMATORS, AlgorithmConfig
-from whet.config.correction import PRESETS, RULES, RolloutCorrectionConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.algorithm import ADV_ESTIMATORS, AlgorithmConfig
+from whet.config.schema.correction import PRESETS, RULES, RolloutCorrectionConfig
 
 NUMBER = r"\d*\.?\d+(?:e-?\d+)?"
 _ESTIMATORS = {
@@ -64,16 +64,17 @@ def _advantage(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | No
     estimator = _ESTIMATORS.get(parsed[1], parsed[1])
     if estimator not in ADV_ESTIMATORS:
         return None
-    config = AlgorithmConfig(match="verl")
+    values: dict[str, Any] = {}
     for setting in parsed[2].split("_")[1:]:
         if setting == "nostd":
-            config.norm_adv_by_std = False
+            values["norm_adv_by_std"] = False
         elif setting == "notail":
-            config.otb_zero_tail = False
+            values["otb_zero_tail"] = False
         elif re.fullmatch(f"g{NUMBER}", setting):
-            config.gamma = float(setting[1:])
+            values["gamma"] = float(setting[1:])
         elif re.fullmatch(f"l{NUMBER}", setting):
-            config.lam = float(setting[1:])
+            values["lam"] = float(setting[1:])
+    config = AlgorithmConfig(match="verl", **values)
 
     def compute() -> Any:
         rows = slice(None)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whet.config.actor import AdaptiveEntropyConfig
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.actor import AdaptiveEntropyConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @dataclass(slots=True)

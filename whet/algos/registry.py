@@ -18,8 +18,8 @@ from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
 from whet.algos.guard import guarded_advantage, guarded_policy_loss, guarded_prepare
-from whet.config.actor import ActorConfig
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.actor import ActorConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError
 
 

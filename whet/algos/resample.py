@@ -11,7 +11,7 @@ import random
 import torch
 from torch import Tensor
 
-from whet.config.algorithm import PFPPOConfig
+from whet.config.schema.algorithm import PFPPOConfig
 
 
 def resampling_weights(scores_B: Tensor, config: PFPPOConfig) -> Tensor:

@@ -86,16 +86,13 @@ def evaluate(
             "whet.evaluate needs a model with data and a reward, or data sets by name: "
             'whet.evaluate(model=..., data=..., reward=...) or whet.evaluate(model=..., datasets=["gsm8k"])'
         )
-    from whet.config import check_files
-    from whet.config.check_evals import check_eval
+    from whet.config import check_files, with_values
+    from whet.config.checks.eval import check_eval
+    from whet.config.views import eval_view
 
     call = prepare("evaluate", given)
-    settings = call.config
-    settings.data.train_files = ""  # this job reads validation data only
-    if settings.eval.datasets or settings.eval.responses:
-        settings.data.val_files = ""
-    if settings.eval.output is None:
-        settings.eval.output = str(call.folder)
+    output = call.config.eval.output or str(call.folder)
+    settings = eval_view(with_values(call.config, {"eval.output": output}))
     check_eval(settings)
     with call.inputs.written():
         check_files(settings)
@@ -103,7 +100,7 @@ def evaluate(
 
         with surroundings():
             run(settings, examples_folder())
-    return Evaluation(Path(settings.eval.output).expanduser())
+    return Evaluation(Path(output).expanduser())
 
 
 def _number(text: str) -> float | None:

@@ -38,18 +38,18 @@ def generate(
     given = Arguments(model, None, None, config, overrides, keys)
     if isinstance(model, Run):
         given = of_run(given, model, {"worker.rollout.n": 1, "generate.output": None})
-    from whet.config import check_files
-    from whet.config.check_evals import check_generate
+    from whet.config import check_files, with_values
+    from whet.config.checks.generate import check_generate
+    from whet.config.views import generate_view
 
     with tempfile.TemporaryDirectory(prefix="whet-generate-") as folder:
         call = prepare("generate", given, Path(folder))
-        settings = call.config
-        settings.data.train_files = settings.data.val_files = ""  # this job reads generate.files only
+        values: dict[str, str] = {}
         if prompts is not None:
-            settings.generate.files = prompts_file(prompts, settings.data.prompt_key, call.inputs)
-        kept = settings.generate.output is not None
-        if not kept:
-            settings.generate.output = str(Path(folder) / "samples.jsonl")
+            values["generate.files"] = prompts_file(prompts, call.config.data.prompt_key, call.inputs)
+        if call.config.generate.output is None:
+            values["generate.output"] = str(Path(folder) / "samples.jsonl")
+        settings = generate_view(with_values(call.config, values))
         check_generate(settings)
         with call.inputs.written():
             check_files(settings)

@@ -15,9 +15,8 @@ from whet.api.inputs import Inputs
 from whet.api.run import Run
 from whet.api.settings import ConfigLike, new_folder, read_settings
 from whet.assets.examples import examples_folder
-from whet.config import Config, nearest
+from whet.config import Config, nearest, with_values
 from whet.config.files import is_template_text
-from whet.config.keys import get
 from whet.errors import UserError
 
 MODEL = "worker.actor.model.model_path"
@@ -62,16 +61,14 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     if "\0" in (config.trainer.save_checkpoint_path or ""):
         raise UserError("output: a path cannot contain a null character")
     folder = folder or new_folder(config, job)
-    config.trainer.save_checkpoint_path = str(folder)
     inputs = Inputs(folder)
-    for key, value in data.items():
-        section, _, leaf = key.partition(".")
-        setattr(getattr(config, section), leaf, data_files(value, names[key], inputs))
-    _keep_template(config, inputs)
+    values: dict[str, Any] = {"trainer.save_checkpoint_path": str(folder)}
+    values |= {key: data_files(value, names[key], inputs) for key, value in data.items()}
+    values |= _kept_template(config, inputs)
     if callable(given.reward):
-        config.worker.reward.reward_function = reward_spec(given.reward, inputs)
-    _keep_registered(config, inputs)
-    return Call(config, inputs, folder)
+        values[REWARD] = reward_spec(given.reward, inputs)
+    values |= _kept_registered(config, inputs)
+    return Call(with_values(config, values), inputs, folder)
 
 
 def of_run(given: Arguments, run: Run, changes: Mapping[str, Any]) -> Arguments:
@@ -81,8 +78,7 @@ def of_run(given: Arguments, run: Run, changes: Mapping[str, Any]) -> Arguments:
         raise UserError(f"{run.folder} has no checkpoint yet, so there is no trained model")
     if given.config is not None:
         raise UserError("config cannot be given with a Run, whose config is used; change keys of it by keywords")
-    own = run.config
-    for key, value in {
+    own = {
         "trainer.load_checkpoint_path": str(checkpoint),
         "trainer.save_checkpoint_path": None,
         "trainer.project_name": "whet",
@@ -90,10 +86,8 @@ def of_run(given: Arguments, run: Run, changes: Mapping[str, Any]) -> Arguments:
         "trainer.n_gpus_per_node": 1,
         "trainer.nnodes": 1,
         **changes,
-    }.items():
-        above, _, leaf = key.rpartition(".")
-        setattr(get(own, above), leaf, value)
-    return replace(given, model=None, config=own)
+    }
+    return replace(given, model=None, config=with_values(run.config, own))
 
 
 def require(job: str, config: ConfigLike, **parameters: Any) -> None:
@@ -174,27 +168,29 @@ def surroundings() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _keep_template(config: Config, inputs: Inputs) -> None:
-    """Write a prompt template that was given as text to a file."""
+def _kept_template(config: Config, inputs: Inputs) -> dict[str, Any]:
+    """Return the file that a prompt template is written to which was given as text."""
     text = config.data.format_prompt
-    if text is not None and is_template_text(text):
-        config.data.format_prompt = str(inputs.add("prompt", ".jinja", text.encode()))
+    if text is None or not is_template_text(text):
+        return {}
+    return {"data.format_prompt": str(inputs.add("prompt", ".jinja", text.encode()))}
 
 
-def _keep_registered(config: Config, inputs: Inputs) -> None:
-    """Write the advantage and the loss that this process has registered, for ranks and for later processes."""
+def _kept_registered(config: Config, inputs: Inputs) -> dict[str, Any]:
+    """Return the file of the advantage and the loss that this process has registered, for ranks and later processes."""
     if "whet.algos.registry" not in sys.modules:
-        return
+        return {}
     from whet.training.extensions import note_written, registered_here
 
     found = registered_here(config)
-    if found:
-        from whet.api.callables import pickled
+    if not found:
+        return {}
+    from whet.api.callables import pickled
 
-        label = " and ".join(f"the registered function {name}" for name in found)
-        path = inputs.add("registered", ".pickle", pickled(found, label))
-        note_written(path, found)
-        config.algorithm.extensions = [*config.algorithm.extensions, str(path)]
+    label = " and ".join(f"the registered function {name}" for name in found)
+    path = inputs.add("registered", ".pickle", pickled(found, label))
+    note_written(path, found)
+    return {"algorithm.extensions": [*config.algorithm.extensions, str(path)]}
 
 
 def _parameter(key: str) -> str:

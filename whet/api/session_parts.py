@@ -14,8 +14,8 @@ from transformers.utils import logging as transformers_logging
 
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
-from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.schema import all_keys
+from whet.config.schema.algorithm import GROUP_ESTIMATORS
 from whet.config.values import Given, read_value
 from whet.errors import UserError
 from whet.model import lora

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from whet.api.names import ShortName, names_of
 from whet.config import Config, nearest, run_folder
+from whet.config.jobs import JOBS, problems_of
 from whet.config.keys import get
-from whet.config.layer import Layer, record, record_tree, section_names
-from whet.config.load import combine
+from whet.config.loading.layer import Layer, record, record_tree, section_names
+from whet.config.loading.load import Loaded, combine
+from whet.config.loading.yaml_file import read_files
+from whet.config.problems import raise_problems
 from whet.config.schema import all_keys, escaped
 from whet.config.values import Given
-from whet.config.yaml_file import read_files
 from whet.errors import UserError
 
 ConfigLike = str | Path | Mapping[str, Any] | Config | None
@@ -34,7 +37,7 @@ def read_settings(
 
     `keys` are short names or full keys, `arguments` are full keys by (key, name of the parameter that gave it).
     """
-    given: Layer = {}
+    given = Layer()
     for key, (parameter, value) in arguments.items():
         _record(Given(key, plain(value, parameter), f" ({parameter}=)"), given)
     if overrides is not None and not isinstance(overrides, Mapping):
@@ -45,10 +48,22 @@ def read_settings(
     for short in {names_of(job)[name] for name in keys if name in names_of(job)}:
         _fill(short, given)
     read, base = _base(config)
-    made = combine(read, [base, given], extended="whet.algos.registry" in sys.modules)
+    loaded = combine(read, [base, given], extended="whet.algos.registry" in sys.modules)
+    if loaded.problems:
+        raise_problems(_all_problems(job, loaded))
     if isinstance(config, Config):  # relative paths in it start where they did
-        made.source, made.folders = config.source, config.folders
-    return made
+        return replace(loaded.config, source=config.source, folders=config.folders, origin=config.origin)
+    if isinstance(config, Mapping):
+        return replace(loaded.config, origin="the dict given as config")
+    return loaded.config
+
+
+def _all_problems(job: str, loaded: Loaded) -> list[str]:
+    """Return the problems of names and values, and those of the job's checks that can be evaluated all the same."""
+    known = JOBS.get({"evaluate": "eval"}.get(job, job))
+    if known is None:  # a session is checked in a way of its own
+        return [problem.sentence for problem in loaded.problems]
+    return problems_of(loaded, known.checks, known.view, unknown=("generate.files", "generate.output"))
 
 
 def new_folder(config: Config, job: str) -> Path:
@@ -113,12 +128,12 @@ def _record(given: Given, layer: Layer) -> None:
 def _base(config: ConfigLike) -> tuple[list[tuple[Path, Layer]], Layer]:
     """Read what `config=` gives: the files of a path, or the layer of a tree."""
     if config is None:
-        return [], {}
+        return [], Layer()
     if isinstance(config, str | Path):
         if not str(config).strip() or "\0" in str(config):
             raise UserError(f"config={str(config)!r}: name a YAML file, or give a dict")
-        return read_files(Path(os.path.expanduser(config))), {}
-    layer: Layer = {}
+        return read_files(Path(os.path.expanduser(config))), Layer()
+    layer = Layer()
     if isinstance(config, Config):
         config = _changed(config)
     elif not isinstance(config, Mapping):

@@ -35,9 +35,10 @@ def sft(
     given = {"data.train_files": data, "data.val_files": val_data}
     call = prepare("sft", Arguments(model, given, None, config, overrides, keys))
     from whet.config import check_files
-    from whet.config.check_sft import check_sft, sft_config
+    from whet.config.checks.sft import check_sft
+    from whet.config.views import sft_view
 
-    settings = sft_config(call.config)
+    settings = sft_view(call.config)
     check_sft(settings)
     with call.inputs.written():
         check_files(settings)

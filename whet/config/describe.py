@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from whet.config.aliases import ALIASES
 from whet.config.keys import Key, get
-from whet.config.replaced import DERIVED, REPLACED
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.replaced import DERIVED, REPLACED
 from whet.config.schema import Config, all_keys, all_sections
 from whet.config.values import bounds_in_words, show
 

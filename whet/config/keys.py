@@ -1,19 +1,21 @@
 """What a config key is: its type, default, one line of help, and the values it may take.
 
-The dataclasses of this room declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
-`sections_of` read them back as dotted names. Nothing else in the room looks into the dataclasses.
+The dataclasses of `schema/` declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
+`sections_of` read them back as dotted names. Nothing else looks into the dataclasses.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 Number = int | float
+_Section = TypeVar("_Section")
 LARGEST_SEED = 2**63 - 1
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]  # what a registry holds is listed when it is asked for
 Kind = Literal["int", "float", "bool", "str", "bounds", "list", "numbers", "table", "pair", "dict"]
@@ -158,5 +160,28 @@ def presets_of(cls: type) -> dict[str, Mapping[str, dict[str, Any]]]:
 
 
 def get(config: Any, name: str) -> Any:
-    """The value of a dotted key."""
+    """Return the value of a dotted key."""
     return functools.reduce(getattr, name.split("."), config)
+
+
+def with_values(config: _Section, values: Mapping[str, Any]) -> _Section:
+    """Return a copy of a config, or of one of its sections, with other values for some dotted keys.
+
+    Sections without any of the keys are shared with the original. A name below a key that is a mapping sets that entry.
+    """
+    own: dict[str, Any] = {}
+    below: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            below.setdefault(head, {})[rest] = value
+        else:
+            own[head] = value
+    if isinstance(config, dict):
+        return cast(_Section, config | own | {head: with_values(config.get(head, {}), below[head]) for head in below})
+    unknown = (own.keys() | below.keys()) - {declared.name for declared in fields(cast(Any, config))}
+    if unknown:
+        raise AttributeError(f"{type(config).__name__} has no key {min(unknown)}")
+    made = copy.copy(config)  # sections are frozen, so a copy is changed before anybody sees it
+    made.__dict__.update(own | {head: with_values(getattr(config, head), below[head]) for head in below})
+    return made

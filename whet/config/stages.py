@@ -12,13 +12,13 @@ An override holds for its own stage only; what no stage names is what the config
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from whet.config.keys import Key, get
-from whet.config.layer import Layer, record_tree
+from whet.config.keys import Key, with_values
+from whet.config.loading.layer import Layer, record_tree
+from whet.config.problems import ConfigError, raise_problems, sentences_of
 from whet.config.schema import Config, all_keys
 from whet.config.spelling import hint
 from whet.config.values import Given, read_value, show
@@ -96,7 +96,7 @@ def read_stages(config: Config) -> list[Stage]:
         try:
             stages.append(_read_stage(config, given))
         except UserError as error:
-            raise UserError("\n".join(f"{place}: {line}" for line in str(error).splitlines())) from error
+            raise ConfigError([f"{place}: {sentence}" for sentence in sentences_of(error)]) from error
         if stages[-1].steps is None and stages[-1].until is None:
             raise UserError(f"{place}: says neither steps nor until, so it would have no end")
     return stages
@@ -127,22 +127,19 @@ def _read_until(given: Any) -> Until:
 
 
 def _overridden(config: Config, overrides: dict[str, Any]) -> Config:
-    layer: Layer = {}
+    layer = Layer()
     record_tree("", overrides, lambda name: "", layer)
-    changed = copy.deepcopy(config)
+    raise_problems(problem.sentence for problem in layer.problems)
+    values = {}
     for name, given in layer.items():
         if not any(fnmatchcase(name, pattern) for pattern in CHANGEABLE):
             raise given.error(
                 "cannot change during a run; a stage may set lengths, batch sizes, sampling, filters, clipping, "
                 "coefficients and the learning rate (docs/recipes.md lists them)"
             )
-        if name in all_keys():
-            above, _, leaf = name.rpartition(".")
-            setattr(get(changed, above), leaf, read_value(all_keys()[name], given))
-        else:  # below a key that is a mapping
-            above, _, leaf = name.rpartition(".")
-            get(changed, above)[leaf] = given.value
-    return changed
+        key = all_keys().get(name)  # None below a key that is a mapping
+        values[name] = given.value if key is None else read_value(key, given)
+    return with_values(config, values)
 
 
 def _only(given: dict[str, Any], known: tuple[str, ...], what: str) -> None:

@@ -26,7 +26,7 @@ from whet.types import Media, Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from whet.config.data import DataConfig
+    from whet.config.schema.data import DataConfig
     from whet.model.processor import Processor
 
 ENCODE_BATCH = 1000  # rows whose texts and ids are in memory at once while lengths are counted

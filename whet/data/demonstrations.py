@@ -29,8 +29,8 @@ from whet.types import Media, Prompt, Sample, segments_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from whet.config.data import DataConfig
-    from whet.config.sft import SftConfig
+    from whet.config.schema.data import DataConfig
+    from whet.config.schema.sft import SftConfig
     from whet.model.processor import Processor
 
 LAST = 3  # tokens among which the end of a turn is: marks may take in a line break behind it

@@ -22,7 +22,7 @@ from whet.model.grid_processor import Clip
 from whet.types import Media
 
 if TYPE_CHECKING:
-    from whet.config.data import DataConfig
+    from whet.config.schema.data import DataConfig
     from whet.model.processor import Processor
 
 T = TypeVar("T")

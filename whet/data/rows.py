@@ -18,7 +18,7 @@ from whet.types import Media
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from whet.config.data import DataConfig
+    from whet.config.schema.data import DataConfig
     from whet.data.media import MediaReader
     from whet.model.processor import Processor
 

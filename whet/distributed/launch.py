@@ -8,9 +8,13 @@ import sys
 import time
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from whet.config.trainer import TrainerConfig
+from whet.config.keys import with_values
 from whet.errors import UserError
+
+if TYPE_CHECKING:  # help must not wait for the whole schema
+    from whet.config import Config
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,8 +42,8 @@ def launched() -> Launch | None:
     return Launch(*map(int, found)) if all(found) else None
 
 
-def take_devices(trainer: TrainerConfig, launch: Launch) -> None:
-    """Let the config ask for the devices that torchrun decided on; 1, the default, leaves them to it."""
+def take_devices(config: Config, launch: Launch) -> Config:
+    """Return the config with the devices that torchrun decided on; 1, the default, leaves them to it."""
     if launch.world % launch.local_world:
         raise UserError(
             f"torchrun started {launch.world} processes in all and {launch.local_world} on this machine: give every "
@@ -47,13 +51,13 @@ def take_devices(trainer: TrainerConfig, launch: Launch) -> None:
         )
     started = {"n_gpus_per_node": (launch.local_world, "--nproc_per_node"), "nnodes": (launch.nodes, "--nnodes")}
     for key, (count, option) in started.items():
-        asked = getattr(trainer, key)
+        asked = getattr(config.trainer, key)
         if asked not in (1, count):
             raise UserError(
                 f"trainer.{key}={asked}, but torchrun was started with {option} {count}: leave the key out, since "
                 f"torchrun decides, or start it with {option} {asked}"
             )
-        setattr(trainer, key, count)
+    return with_values(config, {f"trainer.{key}": count for key, (count, _) in started.items()})
 
 
 def refuse_command(name: str) -> None:

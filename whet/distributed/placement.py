@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.config.trainer import TrainerConfig
+from whet.config.schema.trainer import TrainerConfig
 from whet.errors import UserError
 
 RESOURCES = {"cuda": "GPU", "cpu": "CPU"}  # what Ray calls them

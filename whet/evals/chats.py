@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.chat import IMAGE, PLACE, VIDEO, as_messages, last_user_turn
 from whet.data.columns import lookup
 from whet.data.images import decode, fitted, open_image

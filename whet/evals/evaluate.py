@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from whet import __version__
 from whet.checkpoint.durable import replacing, write_text
-from whet.config import Config, run_folder, val_rollout
+from whet.config import Config, run_folder, summary_lines, val_rollout
 from whet.errors import UserError
 from whet.evals.questions import Questions, read_questions
 from whet.evals.registry import chosen
@@ -45,9 +45,10 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     console, started = Console(config.trainer.quiet), time.perf_counter()
+    console.notes(summary_lines(config, "eval"))
     folder = _folder(config)
     with ExitStack() as stack:
-        who, jobs = _open(config, examples, folder, console, stack)
+        config, who, jobs = _open(config, examples, folder, console, stack)
         write_text(folder / "config.yaml", config.to_yaml())
         results = []
         for job in jobs:
@@ -73,28 +74,29 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
 
 def _open(
     config: Config, examples: Path, folder: Path, console: Console, stack: ExitStack
-) -> tuple[Callable[[], str], list[_Job]]:
-    """Open the responder and the data sets, all checked."""
+) -> tuple[Config, Callable[[], str], list[_Job]]:
+    """Open the responder and the data sets, all checked; return them with the config with the model's adapters."""
     datasets = chosen(config)
     jobs = []
     if config.eval.responses is not None:
         (dataset,) = datasets
         questions, answers = read_responses(config, examples, dataset)
         judge = Judge(config, examples, questions, folder, console, stack)
-        return lambda: f"the file {config.eval.responses}", [_Job(questions, judge, lambda: answers)]
+        return config, lambda: f"the file {config.eval.responses}", [_Job(questions, judge, lambda: answers)]
     source: ApiAnswers | EngineAnswers
     if config.eval.via == "api":
         api = source = ApiAnswers(config, folder, console, stack)
         who = lambda: f"{api.model} at {config.eval.api.base_url}"  # noqa: E731
     else:
         opened = open_policy(config, console)
+        config = opened.config
         source = EngineAnswers(config, opened, folder, console, stack)
         who = lambda: opened.name  # noqa: E731
     for dataset in datasets:
         questions = read_questions(config, examples, dataset, console)
         answer = source.prepare(questions)
         jobs.append(_Job(questions, Judge(config, examples, questions, folder, console, stack), answer))
-    return who, jobs
+    return config, who, jobs
 
 
 def _folder(config: Config) -> Path:

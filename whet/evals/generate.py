@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from whet.assets import resolve_data
 from whet.checkpoint.durable import replacing
-from whet.config import Config, run_folder
+from whet.config import Config, run_folder, summary_lines
 from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
 from whet.data.files import Table, read_tables
@@ -44,6 +44,7 @@ def generate(config: Config) -> None:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     console, output = Console(config.trainer.quiet), _output(config)
+    console.notes(summary_lines(config, "generate"))
     part = output.with_name(f"{output.name}.part")
     if output.exists() and not part.exists():
         raise UserError(f"generate.output={output} is there already: remove it, or name another file")

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.assets import resolve_data
 from whet.config import Config, resolve_path
-from whet.config.data import DataConfig
+from whet.config.schema.data import DataConfig
 from whet.data.columns import MISSING, column_names, lookup
 from whet.data.files import Table, read_tables
 from whet.data.formats import Columns

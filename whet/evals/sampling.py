@@ -13,7 +13,7 @@ from pathlib import Path
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.checkpoint.manifest import Checkpoint, UnusableError, verify
-from whet.config import Config, resolve_path
+from whet.config import Config, resolve_path, with_values
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError
 from whet.model.fused import make_exact
@@ -91,6 +91,9 @@ def open_policy(config: Config, console: Console) -> Policy:
     check_engine_reachable(config)
     found = find_model(config, console.note)
     checkpoint = _checkpoint(config)
+    if checkpoint is not None:  # its adapters are those that the config has
+        own = checkpoint.meta["config"]["worker"]["actor"]["model"]["lora"]
+        config = with_values(config, {f"worker.actor.model.lora.{name}": value for name, value in own.items()})
     check_engine_model(config, found.config)
     policy.adapter_parameters(config, found.config)
     parts.check_lengths(config, found.config, found.tokenizer)
@@ -147,15 +150,12 @@ def _cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _checkpoint(config: Config) -> Checkpoint | None:
-    """The checkpoint that `trainer.load_checkpoint_path` names, whole; its adapters are those that the config has."""
+    """Return the checkpoint that `trainer.load_checkpoint_path` names, whole."""
     named = config.trainer.load_checkpoint_path
     if named is None:
         return None
     folder = Path(os.path.abspath(resolve_path(config, named)))
     try:
-        found = verify(folder)
+        return verify(folder)
     except UnusableError as error:
         raise UserError(f"trainer.load_checkpoint_path={named} cannot be used: {error}") from error
-    for name, value in found.meta["config"]["worker"]["actor"]["model"]["lora"].items():
-        setattr(config.worker.actor.model.lora, name, value)
-    return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from whet.config.actor import CriticConfig
+from whet.config.schema.actor import CriticConfig
 from whet.learn.finite import broken_weights
 from whet.learn.offload import of_weights, with_weights_on_device
 from whet.learn.ranks import ranks_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.finite import broken_weights
 from whet.learn.full_state import save_adapters, save_weights
 from whet.learn.masked_kl import masked_kl_all

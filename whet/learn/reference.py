@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.full_kl import full_kl
 from whet.learn.offload import Offload, of_weights, with_weights_on_device
 from whet.learn.scoring import Scored, response_hidden_states, score_all

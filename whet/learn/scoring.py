@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.log_probs import token_log_probs
 from whet.learn.packing import Packed, pack
 from whet.learn.partition import passes

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 from whet.learn.log_probs import chunks, scaled_logits
 from whet.learn.packing import pack
 from whet.learn.scoring import gather, response_hidden_states

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.config.actor import ActorConfig, CriticConfig
+from whet.config.schema.actor import ActorConfig, CriticConfig
 from whet.learn.finite import broken_weights
 from whet.learn.full_state import check_optimizer_state, full_optimizer_state, load_optimizer_state
 from whet.learn.offload import Offload, optimizer_tensors, with_weights_on_device

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from whet.config.model import ALL_LINEAR, LoraConfig, listed_modules
+from whet.config.schema.model import ALL_LINEAR, LoraConfig, listed_modules
 from whet.errors import UserError
 from whet.model.fused import unfuse
 from whet.model.modality import language_class

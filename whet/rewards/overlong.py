@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whet.config.reward import OverlongBufferConfig
+from whet.config.schema.reward import OverlongBufferConfig
 from whet.types import Sample
 
 

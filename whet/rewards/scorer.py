@@ -21,7 +21,7 @@ from whet.rewards.result import LARGEST, Scores
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
-    from whet.config.reward import RewardConfig
+    from whet.config.schema.reward import RewardConfig
 
 log = logging.getLogger("whet")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.config.engines import engine_checks
-from whet.config.rollout import ENGINES
+from whet.config.checks.engines import engine_checks
 from whet.config.schema import Config
+from whet.config.schema.rollout import ENGINES
 from whet.errors import UserError
 from whet.rollout.spec import Capabilities, EngineSpec, Opening
 

@@ -93,7 +93,7 @@ class EngineSpec:
 
     open: Callable[[Opening], Engine]
     capabilities: Capabilities | Callable[[Config], Capabilities]
-    keys: frozenset[str] = frozenset()  # those of `whet.config.rollout.ENGINE_KEYS` that it follows
+    keys: frozenset[str] = frozenset()  # those of `whet.config.schema.rollout.ENGINE_KEYS` that it follows
     problems: Callable[[Config], Iterable[str]] = _no_problems  # a sentence for each key that it cannot follow
     check_reachable: Callable[[Config], None] = _nothing_to_reach  # UserError where its server or program is missing
     check_model: Callable[[Config, PretrainedConfig], None] = _any_model  # UserError for a model that it cannot run

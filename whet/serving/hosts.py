@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from starlette.types import Scope
 
-from whet.config.check_serve import is_loopback
+from whet.config.checks.serve import is_loopback
 from whet.serving.errors import ApiError
 
 ANY = "*"

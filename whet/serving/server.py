@@ -16,8 +16,8 @@ from types import FrameType
 
 import uvicorn
 
-from whet.config import Config, resolve_path
-from whet.config.check_serve import is_loopback
+from whet.config import Config, resolve_path, summary_lines
+from whet.config.checks.serve import is_loopback
 from whet.errors import UserError
 from whet.serving.access import TOKEN, read_token
 from whet.serving.app import make_app
@@ -37,6 +37,7 @@ _LAST_WORDS = 5  # seconds for cut requests to say so
 def serve(config: Config, say: Callable[[str], None]) -> None:
     """Serve until told to end."""
     settings = config.serve
+    say("\n".join(summary_lines(config, "serve")))
     file = settings.token_file
     token = read_token(resolve_path(config, file) if file is not None else None)
     if token is None and not is_loopback(settings.host):

@@ -11,7 +11,7 @@ from whet.assets import resolve_data
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
-from whet.config.check_sft import sft_batch_size
+from whet.config.checks.sft import sft_batch_size
 from whet.data.demonstrations import DemonstrationDataset
 from whet.data.loader import PromptLoader
 from whet.distributed import TorchrunCluster

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from transformers.utils import logging as transformers_logging
 
-from whet.config import Config
+from whet.config import Config, summary_lines
 from whet.distributed import TorchrunCluster
 from whet.distributed.launch import Launch
 from whet.supervised.components import open_rooms
@@ -24,6 +24,7 @@ def sft(config: Config, launch: Launch | None = None) -> bool:
     transformers_logging.disable_progress_bar()  # its bars would tear ours
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
+    console.notes(summary_lines(config, "sft"))
     with ExitStack() as stack:
         torchrun = None
         if launch is not None and launch.world > 1:  # first, so that the others hear whatever goes wrong

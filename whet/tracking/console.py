@@ -7,7 +7,7 @@ What models and users wrote is shown as text: markup is not parsed and control c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -91,6 +91,11 @@ class Console:
     def note(self, message: str) -> None:
         """Something worth knowing."""
         self._say(Text(visible(message)))
+
+    def notes(self, messages: Iterable[str]) -> None:
+        """Print several lines of that kind."""
+        for message in messages:
+            self.note(message)
 
     def warn(self, message: str) -> None:
         """Something that may be wrong."""

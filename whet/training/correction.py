@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from whet.config.algorithm import AlgorithmConfig
-from whet.config.correction import SECTION
 from whet.config.schema import Config
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.correction import SECTION
 from whet.training.experience import Experience
 
 if TYPE_CHECKING:

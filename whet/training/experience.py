@@ -12,8 +12,8 @@ from torch import Tensor
 from whet.algos import LossInputs, Signals, find_advantage, kl_penalty
 from whet.algos.kl import penalise
 from whet.algos.resample import resample_rows
-from whet.config.algorithm import AlgorithmConfig
 from whet.config.schema import Config
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.learn.packing import pad
 from whet.types import Sample
 

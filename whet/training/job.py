@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from transformers.utils import logging as transformers_logging
 
-from whet.config import Config
+from whet.config import Config, summary_lines
 from whet.tracking.console import Console
 from whet.training.components import open_rooms
 from whet.training.trainer import Trainer
@@ -17,6 +17,7 @@ def train(config: Config) -> bool:
     transformers_logging.disable_progress_bar()  # its bars would tear ours
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
+    console.notes(summary_lines(config, "train"))
     with ExitStack() as stack:
         rooms = open_rooms(config, console, stack)
         Trainer(rooms).fit()

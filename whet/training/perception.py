@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whet.algos.quirks import quirks
 from whet.algos.shaping import bounded, token_dependency
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.data.masking import masked, seed_of
 from whet.errors import UserError
 from whet.model.processor import Processor

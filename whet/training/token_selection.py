@@ -19,7 +19,7 @@ from whet.algos.shaping import (
     response_weights,
     top_tokens,
 )
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.training.experience import Experience, on_device
 from whet.training.perception import is_visual
 

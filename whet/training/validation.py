@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
 
-from whet.config.rollout import RolloutConfig
+from whet.config.schema.rollout import RolloutConfig
 from whet.rollout.engine import SamplingParams
 from whet.training.measure import correctness, is_solved, mean_scores
 from whet.types import Sample

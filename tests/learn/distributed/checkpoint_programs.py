@@ -10,8 +10,8 @@ from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.actor import CriticConfig
-from whet.config.sharding import FSDPConfig
+from whet.config.schema.actor import CriticConfig
+from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights

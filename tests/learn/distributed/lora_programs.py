@@ -13,7 +13,7 @@ from learn.samples import batch, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.learn.full_state import full
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference

@@ -12,6 +12,7 @@ from learn.distributed.programs import Case, config_of, model_of, update
 from learn.samples import batch, tiny_tokenizer
 from torch import Tensor
 
+from whet.config import with_values
 from whet.learn import offload
 from whet.learn.full_state import full_weights
 from whet.learn.learner import Learner
@@ -30,8 +31,8 @@ def held(tensors: Iterable[Tensor]) -> int:
 def offloaded(case: Case, wanted: bool, folder: Path) -> dict[str, Any]:
     """Two updates, a saved and restored optimizer and a rollout; what was on the device between them."""
     offload.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
-    config = config_of(case).worker.actor
-    config.offload.offload_params = config.offload.offload_optimizer = wanted
+    moved = {"offload.offload_params": wanted, "offload.offload_optimizer": wanted}
+    config = with_values(config_of(case).worker.actor, moved)
     learner = Learner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
     shards = list(learner.model.parameters())
     metrics = [update(learner, case)]

@@ -15,9 +15,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from transformers import PreTrainedModel
 
-from whet.config import Config
-from whet.config.actor import CriticConfig
-from whet.config.sharding import FSDPConfig
+from whet.config import Config, with_values
+from whet.config.schema.actor import CriticConfig
+from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import Critic
 from whet.learn.full_state import full_weights
@@ -89,15 +89,20 @@ def spread(
 
 def config_of(case: Case) -> Config:
     """The objective and optimizer of a case."""
-    config = Config()
-    config.data.max_response_length = 16
-    config.algorithm.use_kl_loss, config.algorithm.kl_penalty, config.algorithm.kl_coef = True, case.kl, 0.3
-    actor = config.worker.actor
-    actor.share_prefix, actor.micro_batch_size_per_device_for_update = case.share, case.size
-    actor.micro_batch_size_per_device_for_experience = case.size
-    actor.optim.lr, actor.optim.strategy, actor.max_grad_norm = 0.01, case.strategy, 0.5
-    actor.model.enable_gradient_checkpointing = case.recompute
-    return config
+    values = {
+        "data.max_response_length": 16,
+        "algorithm.use_kl_loss": True,
+        "algorithm.kl_penalty": case.kl,
+        "algorithm.kl_coef": 0.3,
+        "worker.actor.share_prefix": case.share,
+        "worker.actor.micro_batch_size_per_device_for_update": case.size,
+        "worker.actor.micro_batch_size_per_device_for_experience": case.size,
+        "worker.actor.optim.lr": 0.01,
+        "worker.actor.optim.strategy": case.strategy,
+        "worker.actor.max_grad_norm": 0.5,
+        "worker.actor.model.enable_gradient_checkpointing": case.recompute,
+    }
+    return with_values(Config(), values)
 
 
 def learner_of(model: PreTrainedModel, case: Case) -> Learner:
@@ -200,8 +205,7 @@ def criticise(mini_batch: int, sequence: int = 1) -> list[Any]:
     with torch.no_grad():
         model.head.weight.copy_(torch.linspace(-0.3, 0.3, 32)[None])
     spread(model, FSDPConfig(), sequence=sequence)
-    config = CriticConfig()
-    config.optim.lr = 0.01
+    config = with_values(CriticConfig(), {"optim.lr": 0.01})
     critic = Critic(model, config, total_steps=10, budget=Budget(40, 40))
 
     def make_loss(mini: list[int]) -> Any:

@@ -24,7 +24,7 @@ from learn.distributed.programs import (
 )
 from learn.samples import batch, tiny_llama
 
-from whet.config.sharding import FSDPConfig
+from whet.config.schema.sharding import FSDPConfig
 from whet.types import Prompt
 
 CASES = [

@@ -15,7 +15,7 @@ from learn.families import config_of, tiny_model
 from learn.samples import tiny_llama
 from transformers import Phi3Config
 
-from whet.config.sharding import FSDPConfig
+from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.layout import check_sizes
 from whet.types import Prompt

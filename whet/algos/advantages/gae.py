@@ -13,7 +13,7 @@ from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import earned_rewards, masked
 from whet.algos.whiten import whiten
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @advantage("gae", needs=("values",))

@@ -15,7 +15,7 @@ from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import masked, total_rewards
 from whet.algos.whiten import whiten
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError
 
 

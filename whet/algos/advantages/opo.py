@@ -12,7 +12,7 @@ from whet.algos.groups import Groups
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import masked, total_rewards
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @advantage("opo")

@@ -10,7 +10,7 @@ from torch import Tensor
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import masked, rewards_to_go
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @advantage("remax", needs=("baselines",))

@@ -11,7 +11,7 @@ from whet.algos.groups import Groups
 from whet.algos.quirks import NONE, Quirks, quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import masked, total_rewards
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @advantage("rloo")

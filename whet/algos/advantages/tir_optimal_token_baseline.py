@@ -13,7 +13,7 @@ from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
 from whet.algos.returns import masked, rewards_to_go
 from whet.algos.token_baseline import against_optimal, energy
-from whet.config.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig
 
 
 @advantage("tir_optimal_token_baseline", needs=("sum_pi_squared",))

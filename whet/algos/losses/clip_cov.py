@@ -16,7 +16,7 @@ from whet.algos.aggregate import Aggregator
 from whet.algos.losses.covariance import covariance
 from whet.algos.losses.surrogate import ratio_of
 from whet.algos.registry import LossInputs, policy_loss
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 
 
 def _draw(inputs: LossInputs, config: ActorConfig) -> dict[str, Tensor]:

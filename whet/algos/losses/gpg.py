@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
 from whet.algos.registry import LossInputs, policy_loss
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 
 
 @policy_loss("gpg")

@@ -13,7 +13,7 @@ from whet.algos.aggregate import Aggregator
 from whet.algos.losses.gspo_token import gspo_token
 from whet.algos.losses.surrogate import clipped_surrogate, ratio_of, response_mean
 from whet.algos.registry import LossInputs, policy_loss
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 
 
 @policy_loss("gspo")

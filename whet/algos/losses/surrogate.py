@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
 from whet.algos.registry import LossInputs
-from whet.config.actor import ActorConfig
+from whet.config.schema.actor import ActorConfig
 
 
 def ratio_of(log_ratio: Tensor) -> Tensor:

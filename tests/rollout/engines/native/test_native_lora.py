@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from whet.config.model import LoraConfig
+from whet.config.schema.model import LoraConfig
 from whet.model.fused import decoder_of
 from whet.model.lora import adapters_off, add_adapters, merged_weights
 from whet.rollout.engine import SamplingParams

@@ -12,7 +12,7 @@ from rollout.engines.server.stand_in import SGLangStandIn, TrtllmStandIn
 from training.whet_process import SMALL
 
 from whet.config import load_config
-from whet.config.check import check_config
+from whet.config.checks.train import check_config
 from whet.errors import UserError
 from whet.tracking import read_metrics
 from whet.training.job import train

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from whet.config.engines import is_address
+from whet.config.checks.engines import is_address
 from whet.config.files import resolve_path
 from whet.config.schema import Config
 from whet.errors import UserError

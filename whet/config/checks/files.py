@@ -1,0 +1,126 @@
+"""Checks of paths in the config: something must be there before any weight is loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from whet.config.checks.run import Check, known_values, run_checks
+from whet.config.files import PICKLE, is_template_text, resolve_path
+from whet.config.problems import raise_problems
+from whet.config.schema import Config
+from whet.config.spelling import did_you_mean, nearest
+from whet.config.values import show
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt", ".gz", ".zst")
+
+
+def check_files(config: Config) -> None:
+    """Raise a `UserError` that lists every path in the config with nothing there."""
+    raise_problems(run_checks(FILE_CHECKS, config))
+
+
+def _data_files(config: Config) -> Iterator[str]:
+    for name, value in known_values(config.data, ("train_files", "val_files")):
+        specs = [value] if os.path.exists(resolve_path(config, value)) else value.split(",")
+        for spec in (spec.strip() for spec in specs if spec.strip()):
+            path = spec.rpartition("@")[0] or spec
+            is_here = any(os.path.exists(resolve_path(config, each)) for each in (spec, path))
+            is_hub = not path.endswith(DATA_SUFFIXES) and _is_hub_id(config, path.partition(":")[0])
+            if not is_here and not is_hub:
+                yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
+
+
+def _image_dir(config: Config) -> Iterator[str]:
+    folder = config.data.image_dir
+    if folder is not None and not os.path.isdir(resolve_path(config, folder)):
+        yield _missing(config, "data.image_dir", folder, "folder")
+
+
+def _templates(config: Config) -> Iterator[str]:
+    chat = config.data.override_chat_template
+    files = {"data.format_prompt": config.data.format_prompt, "sft.format_response": config.sft.format_response}
+    for key, file in files.items():
+        if file is not None and is_template_text(file):
+            yield f"{key} holds a template's text; write it to a file and name the file"
+        elif file is not None and not os.path.isfile(resolve_path(config, file)):
+            yield _missing(config, key, file, "file")
+    if chat is not None and not is_template_text(chat) and not os.path.isfile(resolve_path(config, chat)):
+        yield _missing(config, "data.override_chat_template", chat, "file")
+
+
+def _extensions(config: Config) -> Iterator[str]:
+    for file in config.algorithm.extensions:
+        if not file.endswith((".py", PICKLE)):
+            yield f"algorithm.extensions={show(file)}: expected a Python file, such as mine.py"
+        elif not os.path.isfile(resolve_path(config, file)):
+            yield _missing(config, "algorithm.extensions", file, "file")
+
+
+def _reward(config: Config) -> Iterator[str]:
+    spec = config.worker.reward.reward_function
+    if spec is None:
+        return
+    path, colon, function = spec.rpartition(":")
+    path, function = (path, function) if colon else (spec, "main")
+    if not path.endswith((".py", PICKLE)) or not function.isidentifier():
+        yield f"worker.reward.reward_function={spec}: expected path.py:function, such as reward.py:compute_score"
+    elif not os.path.isfile(resolve_path(config, path)):
+        yield _missing(config, "worker.reward.reward_function", path, "file")
+
+
+def _models(config: Config) -> Iterator[str]:
+    model = config.worker.actor.model
+    for name, value in (("model_path", model.model_path), ("tokenizer_path", model.tokenizer_path)):
+        if value is None:
+            continue
+        key, path = f"worker.actor.model.{name}", resolve_path(config, value)
+        if os.path.isdir(path) and not _is_builtin(value):
+            if name == "model_path" and not (path / "config.json").is_file():
+                yield f"{key}={value}: the folder has no config.json, so it is not a Hugging Face model folder"
+        elif not _is_hub_id(config, value):
+            yield _missing(config, key, value, "model folder", "a hub model is named org/name")
+
+
+def _checkpoint(config: Config) -> Iterator[str]:
+    folder = config.trainer.load_checkpoint_path
+    if folder is not None and not os.path.isdir(resolve_path(config, folder)):
+        yield _missing(config, "trainer.load_checkpoint_path", folder, "folder")
+
+
+def _is_builtin(value: str) -> bool:
+    return value.startswith("whet/") and value.count("/") == 1
+
+
+def _is_hub_id(config: Config, value: str) -> bool:
+    """Whether a value that is not a path here may be a name on a hub; a name in a folder that exists here is a path."""
+    if _is_builtin(value):
+        return True
+    return HUB_ID.fullmatch(value) is not None and not resolve_path(config, value).parent.is_dir()
+
+
+def _missing(config: Config, key: str, value: str, what: str, advice: str = "") -> str:
+    looked = (
+        f" (nor in {config.source.parent})" if config.source and not os.path.isabs(os.path.expanduser(value)) else ""
+    )
+    sibling = _nearest_sibling(config, value)
+    end = did_you_mean(sibling) if sibling or not advice else f"; {advice}"
+    return f"{key}={show(value)}: there is no such {what}{looked}{end}"
+
+
+def _nearest_sibling(config: Config, value: str) -> str | None:
+    """A path that exists and differs only a little from the missing one, in the first name that is missing."""
+    for path in (Path(os.path.expanduser(value)), resolve_path(config, value)):
+        missing = next((part for part in (path, *path.parents) if os.path.isdir(part.parent)), path)
+        names = sorted(os.listdir(missing.parent)) if os.path.isdir(missing.parent) else []
+        found = nearest(missing.name, names)
+        if found is not None:
+            whole = missing.parent / found / path.relative_to(missing)
+            return str(whole if os.path.exists(whole) else missing.parent / found)
+    return None
+
+
+FILE_CHECKS: tuple[Check, ...] = (_data_files, _image_dir, _templates, _extensions, _reward, _models, _checkpoint)

@@ -1,0 +1,109 @@
+"""What must hold between the keys of filters, penalties, controllers and stages; each check yields sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whet.config.checks.run import Check
+from whet.config.schema import Config
+
+MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in this process's memory
+
+
+def refills(config: Config) -> bool:
+    """Whether a step goes on drawing prompts until enough groups pass a filter."""
+    return config.algorithm.filter_groups.enable or config.algorithm.online_filtering
+
+
+def draws_allowed(config: Config) -> int | None:
+    """How often a step that refills may draw prompts; None = as often as it takes."""
+    limits = [config.trainer.max_try_make_batch]
+    if config.algorithm.filter_groups.enable and config.algorithm.filter_groups.max_num_gen_batches:
+        limits = [config.algorithm.filter_groups.max_num_gen_batches]
+    return limits[0] if limits[0] > 0 else None
+
+
+def _samples(config: Config) -> Iterator[str]:
+    prompts = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+    if prompts * config.worker.rollout.n > MOST_SAMPLES:
+        yield (
+            f"data.rollout_batch_size={config.data.rollout_batch_size} and worker.rollout.n={config.worker.rollout.n} "
+            f"make {prompts * config.worker.rollout.n:,} samples a step, more than {MOST_SAMPLES:,}; lower one of them"
+        )
+
+
+def _filters(config: Config) -> Iterator[str]:
+    algorithm, trainer = config.algorithm, config.trainer
+    if algorithm.online_filtering and algorithm.filter_low >= algorithm.filter_high:
+        yield (
+            f"algorithm.filter_low={algorithm.filter_low} is not below algorithm.filter_high={algorithm.filter_high}: "
+            "no group can lie between the two"
+        )
+    if trainer.rejection_sample and refills(config):
+        yield (
+            "trainer.rejection_sample=true drops groups without refilling, but algorithm.filter_groups.enable or "
+            "algorithm.online_filtering refills; keep one"
+        )
+    if trainer.rejection_sample_multiplier > 1 and not trainer.rejection_sample:
+        yield (
+            f"trainer.rejection_sample_multiplier={trainer.rejection_sample_multiplier} belongs to "
+            "trainer.rejection_sample; set that to true"
+        )
+    if config.worker.rollout.n == 1 and (algorithm.filter_groups.enable or trainer.rejection_sample):
+        key = "algorithm.filter_groups.enable" if algorithm.filter_groups.enable else "trainer.rejection_sample"
+        yield f"{key}=true looks at how the samples of a prompt differ; set worker.rollout.n to 2 or more"
+
+
+def _tries(config: Config) -> Iterator[str]:
+    allowed = draws_allowed(config)
+    prompts = config.data.mini_rollout_batch_size or config.data.rollout_batch_size
+    if refills(config) and allowed is not None and allowed * prompts < config.data.rollout_batch_size:
+        of_groups = config.algorithm.filter_groups
+        by_groups = of_groups.enable and of_groups.max_num_gen_batches
+        key = "algorithm.filter_groups.max_num_gen_batches" if by_groups else "trainer.max_try_make_batch"
+        yield (
+            f"{key}={allowed} draws of {prompts} prompts can never fill "
+            f"data.rollout_batch_size={config.data.rollout_batch_size}; allow more of them or set a larger "
+            "data.mini_rollout_batch_size"
+        )
+
+
+def _overlong(config: Config) -> Iterator[str]:
+    buffer, longest = config.worker.reward.overlong_buffer, config.data.max_response_length
+    if buffer.enable and not 0 < buffer.len <= longest:
+        yield (
+            f"worker.reward.overlong_buffer.len={buffer.len}: the penalty grows over the last so many tokens of a "
+            f"response; set it between 1 and data.max_response_length={longest}"
+        )
+
+
+def _controllers(config: Config) -> Iterator[str]:
+    algorithm, entropy = config.algorithm, config.worker.actor.adaptive_entropy
+    if algorithm.kl_type == "adaptive" and (algorithm.disable_kl or algorithm.kl_coef == 0):
+        why = "algorithm.disable_kl=true leaves no KL" if algorithm.disable_kl else "a kl_coef of 0 stays 0"
+        yield f"algorithm.kl_type=adaptive moves algorithm.kl_coef, but {why}"
+    if entropy.enabled and entropy.min_ent_coef > entropy.max_ent_coef:
+        yield (
+            f"worker.actor.adaptive_entropy.min_ent_coef={entropy.min_ent_coef} is more than "
+            f"max_ent_coef={entropy.max_ent_coef}"
+        )
+    if entropy.enabled and entropy.target_entropy == 0:
+        yield "worker.actor.adaptive_entropy.target_entropy=0 is below every entropy; set what to aim at, such as 0.2"
+
+
+def _perception(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    selections = [name for name in ("use_vppo_on_perception", "use_vppo_on_entropy") if getattr(algorithm, name)]
+    if selections and config.worker.actor.loss_type == "geo_mean":
+        yield (
+            f"algorithm.{selections[0]}=true chooses tokens, but worker.actor.loss_type=geo_mean has one loss for a "
+            "whole response; choose another loss"
+        )
+    if algorithm.match == "vppo" and algorithm.use_advantage_shaping and not algorithm.use_vppo_on_perception:
+        yield (
+            "algorithm.use_advantage_shaping=true does nothing in VPPO-RL without algorithm.use_vppo_on_perception; "
+            "set both, or leave algorithm.match at whet, where each works alone"
+        )
+
+
+RECIPE_CHECKS: tuple[Check, ...] = (_samples, _filters, _tries, _overlong, _controllers, _perception)

@@ -1,0 +1,66 @@
+"""Run checks of a config, those that can still be evaluated where some keys have no usable value."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from whet.config.keys import get, with_values
+from whet.config.problems import sentences_of
+from whet.config.schema import Config
+from whet.errors import UserError
+
+Check = Callable[[Config], Iterable[str]]
+
+
+class UnknownValueError(Exception):
+    """A check has asked for a key whose value could not be read."""
+
+
+def run_checks(checks: Sequence[Check], config: Config) -> list[str]:
+    """Return a sentence for each problem that the checks find, in their order and each once.
+
+    A `UserError` that a check raises is a problem too. A check that asks for a key without a value (`hide`) ends there.
+    """
+    found: list[str] = []
+    for check in checks:
+        try:
+            found.extend(check(config))  # keeps what a check found before it ended by an error
+        except UserError as error:
+            found += sentences_of(error)
+        except UnknownValueError:
+            continue
+    return list(dict.fromkeys(found))
+
+
+def hide(config: Config, names: Iterable[str]) -> Config:
+    """Return a config on which reading one of these keys raises `UnknownValueError`; for checks only."""
+    sections: dict[str, set[str]] = {}
+    for name in names:
+        above, _, leaf = name.rpartition(".")
+        sections.setdefault(above, set()).add(leaf)
+    for above, leaves in sections.items():
+        config = with_values(config, {above: _without(get(config, above), leaves)})
+    return config
+
+
+def known_values(config: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield each of these keys that has a value, with it."""
+    for name in names:
+        try:
+            yield name, get(config, name)
+        except UnknownValueError:
+            continue
+
+
+def _without(section: Any, leaves: set[str]) -> Any:
+    """Return a copy of a section in a class whose properties for these keys raise."""
+    made = copy.copy(section)
+    unknown = type(type(section).__name__, (type(section),), {leaf: property(_unknown) for leaf in leaves})
+    object.__setattr__(made, "__class__", unknown)
+    return made
+
+
+def _unknown(section: Any) -> Iterator[str]:
+    raise UnknownValueError

@@ -1,0 +1,132 @@
+"""Checks of `whet train`: what must hold between keys, before any file is opened or weight is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whet.config.checks.recipes import RECIPE_CHECKS, refills
+from whet.config.checks.required import DATA_CHECKS, model_set
+from whet.config.checks.run import Check, run_checks
+from whet.config.checks.sampling import SAMPLING_CHECKS
+from whet.config.checks.updates import batch_problems, budget_problems, must_divide, precision_problems
+from whet.config.problems import raise_problems
+from whet.config.schema import Config
+from whet.config.schema.algorithm import GROUP_ESTIMATORS
+from whet.config.schema.correction import SECTION, rejection_rules, weight_bounds
+from whet.config.stages import read_stages
+from whet.config.values import show
+from whet.errors import UserError
+
+
+def check_config(config: Config) -> None:
+    """Raise a `UserError` that lists every contradiction between keys, missing key and feature not here yet."""
+    raise_problems(run_checks(TRAIN_CHECKS, config))
+
+
+def check_critic(config: Config, needed: bool) -> None:
+    """As `check_config`, for what matters only where the estimator needs values; a critic nobody needs is refused."""
+    if config.trainer.val_only:
+        return
+    if not needed and config.trainer.critic_warmup > 0:
+        raise UserError(
+            f"trainer.critic_warmup={config.trainer.critic_warmup}: algorithm.adv_estimator="
+            f"{config.algorithm.adv_estimator} has no critic to warm up; set it to 0, or adv_estimator to gae"
+        )
+    if needed:
+        raise_problems(
+            [
+                *batch_problems(config, "critic"),
+                *budget_problems(config, "critic"),
+                *precision_problems(config, "critic"),
+            ]
+        )
+
+
+def _reward(config: Config) -> Iterator[str]:
+    if config.worker.reward.reward_function is None:
+        yield "worker.reward.reward_function is not set: name a function as path.py:function"
+
+
+def _groups(config: Config) -> Iterator[str]:
+    rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
+    if rollout.n == 1 and estimator in GROUP_ESTIMATORS:
+        yield (
+            f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
+            "set worker.rollout.n to 2 or more (8 is common)"
+        )
+    keys, weights = config.algorithm.gdpo_reward_keys, config.algorithm.gdpo_reward_weights
+    if weights and len(weights) != len(keys or ["overall"]):
+        yield (
+            f"algorithm.gdpo_reward_weights={show(weights)}: give one weight for each of "
+            f"algorithm.gdpo_reward_keys={show(keys)}"
+        )
+    if rollout.n > 1 and rollout.temperature == 0:
+        yield f"worker.rollout.temperature=0 makes all {rollout.n} samples of a prompt the same; set it above 0"
+    if rollout.n > 1 and rollout.top_k == 1:
+        yield f"worker.rollout.top_k=1 makes all {rollout.n} samples of a prompt the same; set -1 or 2 and more"
+
+
+def _draws(config: Config) -> Iterator[str]:
+    size = config.data.mini_rollout_batch_size
+    if size is not None and not refills(config):  # a step that refills carries what is too much to the next one
+        prompts = ("data.rollout_batch_size", config.data.rollout_batch_size)
+        yield from must_divide("data.mini_rollout_batch_size", size, *prompts)
+
+
+def _loss(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    if algorithm.disable_kl and algorithm.use_kl_loss:
+        yield "algorithm.disable_kl=true leaves no KL, but algorithm.use_kl_loss=true adds it to the loss; keep one"
+
+
+def _correction(config: Config) -> Iterator[str]:
+    correction, actor = config.algorithm.rollout_correction, config.worker.actor
+    for read in (weight_bounds, rejection_rules):
+        try:
+            read(correction)
+        except UserError as error:
+            yield str(error)
+    recompute = f"worker.actor.recompute_old_log_probs={show(actor.recompute_old_log_probs)}"
+    if correction.bypass_mode and actor.recompute_old_log_probs:
+        yield f"{recompute}, but {SECTION}.bypass_mode=true takes the sampler's; keep one"
+    if correction.active and not correction.bypass_mode and actor.recompute_old_log_probs is False:
+        yield f"{recompute}, but {SECTION} compares the learner's log-probs with the sampler's; leave it out"
+    if correction.bypass_mode and actor.loss_type != "default":
+        yield (
+            f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "
+            f"{SECTION}.loss_type={correction.loss_type}; leave the former out"
+        )
+
+
+def _stages(config: Config) -> Iterator[str]:
+    if not config.trainer.stages:
+        return
+    known = run_checks(_ONE_STAGE, config)
+    for i, stage in enumerate(read_stages(config)):
+        yield from (
+            f"trainer.stages[{i}]: {each}" for each in run_checks(_ONE_STAGE, stage.config) if each not in known
+        )
+
+
+def _while_training(check: Check) -> Check:
+    """Return the check for a config that trains; one that only validates has no such problem."""
+    return lambda config: () if config.trainer.val_only else check(config)
+
+
+_TRAINING: tuple[Check, ...] = (
+    _groups,
+    lambda config: batch_problems(config, "actor"),
+    _draws,
+    _loss,
+    lambda config: precision_problems(config, "actor"),
+    *RECIPE_CHECKS,
+    _correction,
+)
+_ONE_STAGE: tuple[Check, ...] = (
+    model_set,
+    _reward,
+    *DATA_CHECKS,
+    *SAMPLING_CHECKS,
+    *map(_while_training, _TRAINING),
+)
+TRAIN_CHECKS: tuple[Check, ...] = (*_ONE_STAGE, _stages)

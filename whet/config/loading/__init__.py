@@ -1,0 +1,1 @@
+"""From files and arguments to a `Config`: layers, aliases, YAML, interpolations."""

@@ -1,0 +1,105 @@
+"""The layer that `key=value` arguments of the command line give."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.layer import (
+    Layer,
+    close_key,
+    mapping_above,
+    record,
+    record_tree,
+    section_error,
+    section_names,
+    wrong_name,
+)
+from whet.config.loading.yaml_text import check_yaml
+from whet.config.schema import all_keys, all_presets
+from whet.config.secrets import masked
+from whet.config.spelling import did_you_mean, nearest_key
+from whet.config.values import NULL_WORDS, Given, show
+from whet.errors import UserError
+
+
+def read_arguments(arguments: list[str]) -> Layer:
+    """Return the layer that `key=value` arguments give; a later argument wins over an earlier one of the same name."""
+    layer = Layer()
+    for argument in arguments:
+        name = argument.partition("=")[0].strip(" -+~")
+        try:
+            name, text = split_argument(argument)
+            is_section = name in section_names()
+            value = _section_value(name, text) if is_section else _argument_value(name, text)
+        except UserError as error:
+            is_key = ALIASES.get(name, name) in all_keys()
+            layer.refuse(error, name if is_key else close_key(name), guessed=not is_key)
+            continue
+        if is_section:
+            record_tree(name, value, lambda name: "", layer)
+        else:
+            record(Given(name, value), layer)
+    return layer
+
+
+def is_config_file(argument: str) -> bool:
+    """Return True for an argument that names a YAML file, as `whet train my.yaml` does."""
+    return argument.endswith((".yaml", ".yml")) and ("=" not in argument or os.path.isfile(argument))
+
+
+def split_argument(argument: str) -> tuple[str, str]:
+    """Return the name and the text of one `key=value` argument."""
+    name, equals, text = argument.partition("=")
+    bare = name.lstrip("-+~")
+    if not equals:
+        raise UserError(
+            f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"
+        )
+    if bare != name:
+        shown = show(masked(text, bare))
+        raise UserError(
+            f"{show(name)}={shown}: leave out the {name[: len(name) - len(bare)]} and write {show(bare)}={shown}"
+        )
+    if not name or name != name.strip():
+        shown = show(masked(text, name.strip()))
+        raise UserError(f"{show(name)}={shown}: expected key=value without spaces round the =")
+    return name, text
+
+
+def _section_value(name: str, text: str) -> Any:
+    if not text.strip() or (text in NULL_WORDS and name not in all_presets()):
+        raise section_error(Given(name, text))
+    return _yaml_value(name, text)
+
+
+def _argument_value(name: str, text: str) -> Any:
+    key = all_keys().get(ALIASES.get(name, name))
+    if key is None and mapping_above(ALIASES.get(name, name)) is None:
+        raise wrong_name(Given(name, text))
+    if not text.strip():
+        raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    # A scalar is taken as written: YAML would read 007 as 7 and `no` as false.
+    if key is None or key.kind in ("list", "numbers", "table", "pair", "dict") or quoted:
+        return _yaml_value(name, text)
+    return None if text in NULL_WORDS else text
+
+
+def _yaml_value(name: str, text: str) -> Any:
+    check_yaml(text, f"{name}={show(text)}")
+    try:
+        read = OmegaConf.from_dotlist([f"value={text}"])
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        shown = show(masked(text, name))
+        raise UserError(f"{name}={shown}: cannot be read as YAML; check its brackets and quotes") from error
+    tree: Any = OmegaConf.to_container(read, resolve=False)
+    value = tree["value"]
+    if value is None and text not in NULL_WORDS:
+        raise UserError(f"{name}={show(masked(text, name))}: reads as nothing in YAML; put it in quotes")
+    return value

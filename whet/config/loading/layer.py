@@ -1,0 +1,171 @@
+"""What one source gives, by real key: aliases are followed here and wrong names end here.
+
+The types of values are not looked at yet, because a value may be an interpolation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.keys import Key
+from whet.config.loading.aliases import ALIASES
+from whet.config.loading.interpolation import syntax_problem
+from whet.config.loading.replaced import REPLACED, reason_not_settable
+from whet.config.problems import Problem, sentences_of
+from whet.config.schema import all_keys, all_presets, all_sections
+from whet.config.spelling import did_you_mean, nearest_key
+from whet.config.texts import printable
+from whet.config.values import Given, show
+from whet.errors import UserError
+
+
+class Layer(dict[str, Given]):
+    """The value given for each real key or name below a mapping, and what was wrong with other names and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: list[Problem] = []
+
+    def refuse(self, error: UserError, name: str | None = None, guessed: bool = False) -> None:
+        """Note an error; `name` is the key it concerns, or one close to it, whose value then is not known."""
+        target = ALIASES.get(name, name) if name else None
+        parts = target.split(".") if target else []
+        above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        keys = [key for key in above if key in all_keys()][:1]
+        self.problems += [Problem(sentence, tuple(keys), guessed) for sentence in sentences_of(error)]
+
+
+def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: Layer) -> None:
+    """Record everything that a tree of sections gives; an empty section gives nothing.
+
+    Whatever is wrong becomes a problem of the layer, here and in `record`.
+    """
+    if name and name not in section_names():
+        record(Given(name, value, place_of(name)), layer)
+        return
+    if name in all_presets() and not isinstance(value, dict):
+        record(Given(f"{name}.preset", value, place_of(name)), layer)
+        return
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        layer.refuse(section_error(Given(name, value, place_of(name))))
+        return
+    for child, item in value.items():
+        record_tree(f"{name}.{child}" if name else str(child), item, place_of, layer)
+
+
+def record(given: Given, layer: Layer) -> None:
+    """Record the value given under a name that is a key, an alias, or below a key that is a mapping."""
+    target = ALIASES.get(given.name, given.name)
+    key = all_keys().get(target)
+    if key is None and mapping_above(target) is None:
+        layer.refuse(wrong_name(given), close_key(given.name), guessed=True)
+    elif key is not None and not _may_hold(key, given.value):
+        layer.refuse(given.error(f"expected {key.expected}"), target)
+    elif key is not None and key.kind == "dict":
+        for child, item in given.value.items():
+            _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)
+    else:
+        _put(target, given, layer)
+
+
+def _may_hold(key: Key, value: Any) -> bool:
+    """Return False for a collection of a kind that the key has no use for."""
+    if key.kind == "dict" or isinstance(value, dict):
+        return key.kind == "dict" and isinstance(value, dict)
+    return not isinstance(value, list) or key.kind in ("list", "numbers", "table", "pair")
+
+
+def fill_presets(layer: Layer) -> None:
+    """Where a source names a preset, give every key of its section that the source does not give itself.
+
+    A source that comes later and names another preset so replaces the earlier one as a whole.
+    """
+    for section, presets in all_presets().items():
+        given = layer.get(f"{section}.preset")
+        if given is None or (given.value is not None and given.value not in list(presets)):
+            continue  # an unknown name is refused with the other values
+        values = presets[given.value] if given.value is not None else {}
+        for name, key in all_keys().items():
+            if name.rpartition(".")[0] == section:
+                leaf = name.rpartition(".")[2]
+                layer.setdefault(name, Given(name, values.get(leaf, key.default), given.place))
+
+
+def section_error(given: Given) -> UserError:
+    """Return the error for a section that was given one value."""
+    example = next(known for known in [*all_keys(), *ALIASES] if known.startswith(f"{given.name}."))
+    return given.error(f"is a section; give its keys, such as {example}")
+
+
+def wrong_name(given: Given) -> UserError:
+    """Return the error for a name that is no key: what replaced it, or the nearest real one."""
+    name = show(given.name)
+    reason = reason_not_settable(given.name)
+    if reason:
+        return UserError(f"{name}{given.place} {reason}")
+    above = given.name.rpartition(".")[0]
+    while above and above not in section_names():
+        if above in all_keys():
+            return UserError(f"{name}{given.place}: {above} is a single value and has no keys below it")
+        above = above.rpartition(".")[0]
+    close = did_you_mean(close_key(given.name))
+    return UserError(f"unknown key {name}{given.place}{close or '; `whet config` lists every key'}")
+
+
+def close_key(name: str) -> str | None:
+    """Return the key or alias that an unknown name probably means."""
+    root = name.partition(".")[0]
+    is_foreign = root in section_names() and root not in all_sections()
+    aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]
+    return nearest_key(name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"])
+
+
+def _put(target: str, given: Given, layer: Layer) -> None:
+    try:
+        _check_put(target, given, layer)
+    except UserError as error:
+        layer.refuse(error, target)
+    else:
+        layer[target] = given
+
+
+def _check_put(target: str, given: Given, layer: Layer) -> None:
+    earlier = layer.get(target)
+    is_repeated_argument = earlier is not None and earlier.name == given.name and not given.place
+    if earlier is not None and not is_repeated_argument and show(earlier.value) != show(given.value):
+        raise UserError(
+            f"{earlier.name}={earlier.shown}{earlier.place} and {given.name}={given.shown}{given.place} "
+            f"both set {target}; keep one"
+        )
+    if given.value == "???":
+        raise given.error("still has to be filled in")
+    problem = syntax_problem(given.value)
+    if problem:
+        raise given.error(problem)
+    try:
+        OmegaConf.create([given.value])
+    except (OmegaConfBaseException, ValueError) as error:
+        raise given.error(f"cannot be read: {printable(str(error).splitlines()[0])}") from error
+
+
+def mapping_above(name: str) -> Key | None:
+    """The key that is a mapping and holds this name, if there is one."""
+    parts = name.split(".")
+    above = (all_keys().get(".".join(parts[:length])) for length in range(len(parts) - 1, 0, -1))
+    return next((key for key in above if key is not None and key.kind == "dict"), None)
+
+
+@functools.cache
+def section_names() -> set[str]:
+    """Every section, verl's included."""
+    foreign = {name for name in (*ALIASES, *REPLACED) if name not in all_keys()}
+    parts = [name.split(".") for name in foreign]
+    prefixes = {".".join(part[:length]) for part in parts for length in range(1, len(part))}
+    return (set(all_sections()) | prefixes) - set(ALIASES) - set(all_keys())

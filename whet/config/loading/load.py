@@ -1,0 +1,202 @@
+"""From arguments to a `Config`: defaults < `config=FILE` < `key=value`, every error named before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from whet.config.keys import with_values
+from whet.config.loading.arguments import is_config_file, read_arguments
+from whet.config.loading.interpolation import References
+from whet.config.loading.layer import Layer, fill_presets
+from whet.config.loading.start import Start, own_task
+from whet.config.loading.yaml_file import read_files
+from whet.config.problems import Problem, raise_problems
+from whet.config.schema import Config, all_keys
+from whet.config.secrets import comes_from_environment
+from whet.config.texts import name_problem, printable, text_problem
+from whet.config.values import Given, read_value, show
+from whet.errors import UserError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A config, with everything that was wrong with what it was made of; keys of problems are at their defaults."""
+
+    config: Config
+    problems: list[Problem]
+    start: Start
+
+    def result(self) -> Config:
+        """Return the config, or raise a `UserError` that lists all problems."""
+        raise_problems(problem.sentence for problem in self.problems)
+        return self.config
+
+
+def load_config(argv: list[str], default_file: Path | None = None) -> Config:
+    """Return the config that `["config=FILE", "key=value", ...]` spell; `FILE.yaml` alone is `config=FILE.yaml`.
+
+    Without a file, `default_file` is read, unless data, a model or a reward is named (`loading/start.py`).
+    """
+    return load(argv, default_file).result()
+
+
+def load(argv: list[str], default_file: Path | None = None) -> Loaded:
+    """As `load_config`, with problems collected instead of raised."""
+    files = [argument.removeprefix("config=") for argument in argv if _names_file(argument)]
+    given = read_arguments([argument for argument in argv if not _names_file(argument)])
+    problems = [Problem(sentence, hides_all=True) for sentence in _file_problems(files)]
+    named = own_task(given)
+    start = Start(built_in=not files and default_file is not None and not named, named=named if not files else ())
+    source = default_file if start.built_in else None
+    if files and not problems:
+        source = Path(os.path.expanduser(files[0]))
+    read = read_files(source) if source is not None else []
+    return combine(read, [given], start=start, problems=problems)
+
+
+def _names_file(argument: str) -> bool:
+    return argument.startswith("config=") or is_config_file(argument)
+
+
+def _file_problems(files: list[str]) -> list[str]:
+    if len(files) > 1:
+        return [f"config= is given {len(files)} times ({', '.join(map(show, files))}); keep one"]
+    if files == [""]:
+        return ["config=: has no value; name a YAML file"]
+    problem = text_problem(files[0]) or name_problem(files[0]) if files else None
+    return [f"config={show(files[0])}: {problem}"] if problem else []
+
+
+def combine(
+    read: list[tuple[Path, Layer]],
+    given: list[Layer],
+    extended: bool = False,
+    start: Start | None = None,
+    problems: list[Problem] | None = None,
+) -> Loaded:
+    """Merge files, then layers given otherwise, into a typed config; later ones win.
+
+    `extended` says that open choices may name functions that are registered in this process.
+    """
+    start = start or Start()
+    layers = [layer for _, layer in read] + given
+    for layer in layers:
+        fill_presets(layer)
+    merged = _merged(layers)
+    found = problems or []
+    for problem in (problem for layer in layers for problem in layer.problems):
+        is_given = problem.guessed and any(_given_for(key, layers) for key in problem.keys)
+        found.append(replace(problem, keys=()) if is_given else problem)
+    config = _typed(merged, layers, extended, found)
+    source = read[-1][0].absolute() if read else None
+    config = replace(
+        config,
+        written=_from_environment(merged, layers),
+        source=source,
+        folders=tuple(path.absolute().parent for path, _ in reversed(read)),
+        origin=start.label(source),
+    )
+    return Loaded(config, found, start)
+
+
+def _merged(layers: list[Layer]) -> DictConfig:
+    tree = Config().to_dict()
+    for layer in layers:
+        tree = _over(tree, _nested(layer))
+    return OmegaConf.create(tree)
+
+
+def _over(base: Any, later: Any) -> Any:
+    """Join mappings key by key; of anything else take the later one."""
+    if not isinstance(base, dict) or not isinstance(later, dict):
+        return later
+    return base | {name: _over(base.get(name), item) for name, item in later.items()}
+
+
+def _nested(layer: Layer) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, given in list(layer.items()):
+        try:
+            _place(tree, name, given)
+        except UserError as error:
+            layer.refuse(error, name)
+            del layer[name]
+    return tree
+
+
+def _place(tree: dict[str, Any], name: str, given: Given) -> None:
+    *above, leaf = name.split(".")
+    branch = tree
+    for part in above:
+        branch = branch.setdefault(part, {})
+        if not isinstance(branch, dict):
+            raise given.error(f"{part} has a value of its own, so nothing can be below it; keep one")
+    if isinstance(branch.get(leaf), dict) and not isinstance(given.value, dict):
+        raise given.error(f"{leaf} has values below it, so it can have none of its own; keep one")
+    branch[leaf] = given.value
+
+
+def _typed(merged: DictConfig, layers: list[Layer], extended: bool, problems: list[Problem]) -> Config:
+    """Read every given key in its type; one that cannot be read is a problem, and stays at its default."""
+    extended = extended or _given_for("algorithm.extensions", layers) is not None
+    tree: Any = OmegaConf.to_container(merged, resolve=False)
+    references = References(tree)
+    values = {}
+    for name, key in all_keys().items():
+        given = _given_for(name, layers)
+        if given is None:
+            continue
+        try:
+            references.check(name, f"{given.name}={given.shown}{given.place}")
+            resolved = Given(given.name, _resolved(merged, name, given), given.place, given.value)
+            values[name] = read_value(key, resolved, extended)
+        except UserError as error:
+            problems.append(Problem(str(error), _affected(name), hides_all=references.exhausted))
+            if references.exhausted:
+                break
+    return with_values(Config(), values)
+
+
+def _affected(name: str) -> tuple[str, ...]:
+    """Return the keys whose value is not known where this one's is not: a preset gives those of its whole section."""
+    section, _, leaf = name.rpartition(".")
+    return tuple(each for each in all_keys() if each.startswith(f"{section}.")) if leaf == "preset" else (name,)
+
+
+def _given_for(name: str, layers: list[Layer]) -> Given | None:
+    """Return what the user gave for a key, or for something below it; the last source wins."""
+    for layer in reversed(layers):
+        if name in layer:
+            return layer[name]
+        below = next((given for target, given in layer.items() if target.startswith(f"{name}.")), None)
+        if below is not None:
+            return Given(name, below.value, below.place)
+    return None
+
+
+def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
+    """Return the value of one key with its `${...}` replaced."""
+    try:
+        value = OmegaConf.select(merged, name)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except (OmegaConfBaseException, ValueError) as error:
+        raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
+
+
+def _from_environment(merged: DictConfig, layers: list[Layer]) -> dict[str, Any]:
+    """Return the keys with text that comes from the environment, each as it was written. Numbers are no secrets."""
+    tree: Any = OmegaConf.to_container(merged, resolve=False)
+    found = {}
+    for name, key in all_keys().items():
+        if key.kind in ("str", "list", "table", "dict") and _given_for(name, layers) is not None:
+            raw = functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
+            if comes_from_environment(raw, tree):
+                found[name] = raw
+    return found

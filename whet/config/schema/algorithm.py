@@ -1,0 +1,133 @@
+"""`algorithm.*`: the advantage, the KL penalty, and which groups of samples count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from whet.config.keys import about, key, section
+from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
+
+# Estimators that compare the responses of a prompt with each other, and those that do not.
+GROUP_ESTIMATORS = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "gdpo",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "reinforce_plus_plus_baseline",
+    "optimal_token_baseline",
+    "tir_optimal_token_baseline",
+)
+ADV_ESTIMATORS = (*GROUP_ESTIMATORS, "gae", "remax", "reinforce_plus_plus")
+PF_PPO = ("pow", "max_min", "max_random")
+MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
+_ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
+PERCEPTION_MASKS = ("patches", "noise", "blur", "grey", "blank")
+PERCEPTION_KLS = ("k3", "full")
+KL_PENALTIES = (*_ESTIMATORS, *(f"{name}+" for name in _ESTIMATORS), "full")
+
+
+@dataclass(frozen=True)
+class FilterGroupsConfig:
+    """DAPO's dynamic sampling."""
+
+    enable: bool = key(False, "sample until enough groups have samples that differ in metric (DAPO)")
+    metric: str = key("overall", "score that must differ within a group; reward and seq_reward mean overall")
+    max_num_gen_batches: int = key(0, "draws before training on what there is; 0 = trainer.max_try_make_batch", least=0)
+
+
+@dataclass(frozen=True)
+class PFPPOConfig:
+    """How PF-PPO draws samples anew."""
+
+    reweight_method: str = key(
+        "pow", "chances of a sample: |score|^weight_pow, only best and worst, best four times the rest", choices=PF_PPO
+    )
+    weight_pow: float = key(2.0, "exponent of reweight_method=pow", least=0)
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """How rewards become advantages and how far the policy may drift from the reference."""
+
+    gamma: float = key(1.0, "discount factor of gae and reinforce_plus_plus", least=0, most=1)
+    lam: float = key(1.0, "lambda of gae: 0 trusts the critic, 1 the rewards", least=0, most=1)
+    adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS, open=True)
+    norm_adv_by_std: bool = key(True, "GRPO divides by the group's standard deviation; false leaves it out (Dr. GRPO)")
+    gdpo_reward_keys: list[str] = field(
+        default_factory=list, metadata=about("scores that gdpo normalises one by one; none = overall alone")
+    )
+    gdpo_reward_weights: list[float] = field(
+        default_factory=list, metadata=about("a weight for each of gdpo_reward_keys; none = 1 for each")
+    )
+    otb_zero_tail: bool = key(
+        True, "optimal token baselines: no baseline where only the longest response runs; false = advantage 0 there"
+    )
+    extensions: list[str] = field(
+        default_factory=list, metadata=about("Python files of yours that register advantages and policy losses")
+    )
+    match: str = key("whet", "whose numbers to reproduce, slips included; whet has none", choices=MATCHES)
+    disable_kl: bool = key(False, "no KL term at all, and no reference model")
+    use_kl_loss: bool = key(False, "KL is a term of the loss; false subtracts it from the reward")
+    kl_penalty: str = key(
+        "kl",
+        "KL estimator: kl = k1, mse = k2, low_var_kl = k3; with + the gradient of k2; full = over all tokens, exact",
+        choices=KL_PENALTIES,
+    )
+    kl_coef: float = key(1e-3, "weight of the KL term", least=0)
+    kl_type: str = key("fixed", "whether kl_coef stays or follows kl_target", choices=("fixed", "adaptive"))
+    kl_horizon: float = key(10000.0, "samples over which the adaptive kl_coef moves", above=0)
+    kl_target: float = key(0.1, "KL that the adaptive kl_coef aims at", above=0)
+    online_filtering: bool = key(
+        False, "sample until enough groups have a mean score between filter_low and filter_high"
+    )
+    filter_key: str = key("overall", "score that online filtering looks at")
+    filter_low: float = key(0.01, "groups with a mean score at or below this are dropped")
+    filter_high: float = key(0.99, "groups with a mean score at or above this are dropped")
+    filter_groups: FilterGroupsConfig = field(
+        default_factory=FilterGroupsConfig, metadata=section("DAPO's dynamic sampling")
+    )
+    use_vppo_on_perception: bool = key(
+        False, "VPPO: only the tokens of a response that depend most on its images get a policy gradient"
+    )
+    top_p_perception_tokens: float = key(0.2, "share of each response that they are", above=0, most=1)
+    use_vppo_on_entropy: bool = key(
+        False, "only the tokens of highest entropy get a policy gradient; with use_vppo_on_perception, either of both"
+    )
+    top_p_entropy_tokens: float = key(0.2, "share of each response that they are", above=0, most=1)
+    use_advantage_shaping: bool = key(
+        False, "VPPO: responses that depend more on their images weigh more, 1 on average over a mini-batch"
+    )
+    advantage_scaling_min: float = key(0.8, "weight of the response that depends least on its images", least=0, most=1)
+    perception_mask: str = key(
+        "patches",
+        "what a dependency on images is measured against: black squares of 14 pixels, noise, blur, all grey, all black",
+        choices=PERCEPTION_MASKS,
+    )
+    perception_mask_ratio: float = key(
+        0.5, "chance of each square to be black, of perception_mask=patches", least=0, most=1
+    )
+    perception_kl: str = key(
+        "k3", "how it is measured: k3 of the sampled token, or full = KL over all tokens", choices=PERCEPTION_KLS
+    )
+    use_entropy_penalty: bool = key(False, "VPPO: make sampled tokens likelier, which lowers the entropy")
+    entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
+    use_pf_ppo: bool = key(False, "draw the samples of a step anew, with replacement, by their scores (PF-PPO)")
+    pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig, metadata=section("how PF-PPO draws samples anew"))
+    rollout_correction: RolloutCorrectionConfig = field(
+        default_factory=RolloutCorrectionConfig,
+        metadata=section("where the sampler's probabilities are not the learner's; one value names a preset", PRESETS),
+    )
+
+    @property
+    def needs_dependency(self) -> bool:
+        """True if the objective looks at how much tokens depend on images."""
+        return self.use_vppo_on_perception or self.use_advantage_shaping
+
+    @property
+    def selects_tokens(self) -> bool:
+        """True if some tokens or responses count more in the objective than others."""
+        return self.needs_dependency or self.use_vppo_on_entropy

@@ -1,0 +1,46 @@
+"""`data.*`: which prompts, how they are read and in what batches they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whet.config.keys import LARGEST_SEED, key
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where prompts come from and how long they and their responses may be."""
+
+    train_files: str = key("", "training data: files, folders or hub datasets with an optional @split, commas between")
+    val_files: str = key("", "validation data, named like train_files")
+    prompt_key: str = key("prompt", "column that holds the prompt")
+    answer_key: str = key("answer", "column that holds the ground truth for the reward function")
+    image_key: str = key("images", "column that holds the prompt's images")
+    video_key: str = key("videos", "column that holds the prompt's videos")
+    image_dir: str | None = key(None, "folder that relative image and video paths start from")
+    video_fps: float = key(2.0, "frames per second taken from a video", above=0, most=1000)
+    max_prompt_length: int = key(512, "longest prompt in tokens", least=1, most=10_000_000)
+    max_response_length: int = key(512, "longest response in tokens", least=1, most=10_000_000)
+    rollout_batch_size: int = key(512, "prompts per training step", least=1, most=10_000_000)
+    mini_rollout_batch_size: int | None = key(
+        None, "prompts sampled at a time; null = rollout_batch_size", least=1, most=10_000_000
+    )
+    val_batch_size: int = key(-1, "prompts validated at a time; -1 = all at once", least=1, most=10_000_000, also=(-1,))
+    format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text", prose=True)
+    override_chat_template: str | None = key(
+        None, "chat template used instead of the tokenizer's: a file or its text", prose=True
+    )
+    shuffle: bool = key(True, "shuffle the training data anew in each epoch")
+    seed: int = key(1, "seed of the shuffle", least=0, most=LARGEST_SEED)
+    min_pixels: int | None = key(262144, "smaller images are enlarged to this many pixels", least=1, most=100_000_000)
+    max_pixels: int | None = key(4194304, "larger images are shrunk to this many pixels", least=1)
+    on_bad_media: str = key(
+        "stop", "rows with unusable images or videos: stop before training, or leave them out", choices=("stop", "skip")
+    )
+    check_media: str = key(
+        "header", "what is read of images before training: headers, or all of them", choices=("header", "full")
+    )
+    filter_overlong_prompts: bool = key(
+        True, "leave out prompts longer than max_prompt_length instead of refusing them"
+    )
+    filter_overlong_prompts_workers: int = key(16, "processes that measure prompts for that filter", least=1, most=1024)

@@ -1,0 +1,59 @@
+"""`worker.rollout.*`: the engine that samples responses, and how it samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.config.keys import LARGEST_SEED, about, key
+from whet.config.registry import Registry
+from whet.config.schema.sharding import DTYPES
+
+MODES = ("process", "inline", "server")
+ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC")
+# Keys of engines that say so; set for any other engine they are refused instead of ignored.
+ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """Sampling parameters and the engine's limits."""
+
+    name: str = key(
+        "native", "the engine that samples, or path.py:SPEC of another", choices=lambda: ENGINES.names, files=True
+    )
+    mode: str = key("process", "vllm: a process of its own, inline in this one, or its HTTP server", choices=MODES)
+    python: str | None = key(None, "interpreter that has vLLM; null = the one that runs whet")
+    n: int = key(1, "samples per prompt", least=1, most=100_000)
+    temperature: float = key(1.0, "sampling temperature; 0 is greedy", least=0)
+    top_p: float = key(1.0, "sample from the most likely tokens whose probabilities sum to this", above=0, most=1)
+    top_k: int = key(-1, "sample from this many most likely tokens; -1 = all", least=1, also=(-1,))
+    min_p: float = key(0.0, "leave out tokens less likely than this share of the most likely one", least=0, most=1)
+    stop: list[str] = field(default_factory=list, metadata=about("texts that end a response"))
+    seed: int = key(1, "seed of sampling", least=0, most=LARGEST_SEED)
+    ignore_eos: bool = key(False, "keep sampling past the end-of-sequence token")
+    limit_images: int = key(0, "most images in a prompt; 0 = no limit", least=0)
+    max_num_seqs: int | None = key(
+        None, "samples decoded at once; null = 64 on a CPU, 512 on a GPU", least=1, most=1_000_000
+    )
+    max_num_batched_tokens: int = key(8192, "prompt tokens read in one pass", least=1)
+    max_model_len: int | None = key(None, "longest sequence; null = prompt + response length", least=1, most=20_000_000)
+    dtype: str | None = key(None, "dtype of an engine with weights of its own; null = the learner's", choices=DTYPES)
+    gpu_memory_utilization: float = key(0.6, "share of a GPU's memory that the engine may use", above=0, most=1)
+    enforce_eager: bool = key(False, "decode without CUDA graphs")
+    exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
+    enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
+    enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
+    server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
+    server_timeout: float = key(
+        1800.0, "longest wait for one response of a server, in seconds", above=0, most=1_000_000
+    )
+    server_folder: str | None = key(None, "folder for weights that whet and the server see; null = temporary, here")
+    free_cache_engine: bool = key(False, "an SGLang server gives its cache's memory back while whet trains")
+    tensor_parallel_size: int = key(1, "devices that share one copy of the model", least=1, most=1024)
+    replicas: int = key(1, "vllm: processes that share the device and the prompts", least=1, most=1024)
+    disable_log_stats: bool = key(True, "no statistics from the engine")
+    disable_tqdm: bool = key(False, "no progress bar while sampling")
+    val_override_config: dict[str, Any] = field(
+        default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
+    )

@@ -1,0 +1,142 @@
+"""The few settings of a job that matter, in lines to print before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from whet.config.checks.sampling import val_rollout
+from whet.config.checks.sft import sft_batch_size
+from whet.config.files import run_folder
+from whet.config.schema import Config
+from whet.config.schema.rollout import RolloutConfig
+
+Rows = dict[str, str]
+
+
+def summary_lines(config: Config, job: str) -> list[str]:
+    """Return a line for each setting of a job (train, sft, generate, eval, serve) to see before it starts.
+
+    The first says what the config started from: a file, the built-in quickstart, or the defaults.
+    """
+    rows = {"config": _start(config), **_ROWS[job](config)}
+    width = max(map(len, rows))
+    return [f"{name:<{width}}  {text}" for name, text in rows.items()]
+
+
+def _train(config: Config) -> Rows:
+    algorithm, data, rollout = config.algorithm, config.data, config.worker.rollout
+    loss = config.worker.actor.loss_type
+    return {
+        "model": _model(config),
+        "data": _data(config),
+        "reward": _reward(config),
+        "algorithm": ", ".join(
+            [
+                algorithm.adv_estimator,
+                *([f"loss {loss}"] if loss != "default" else []),
+                f"{rollout.n} samples a prompt",
+                "no KL" if algorithm.disable_kl else f"KL {algorithm.kl_coef:g}",
+            ]
+        ),
+        "batch": f"{data.rollout_batch_size} prompts a step, {config.worker.actor.global_batch_size} an update",
+        **_training(config),
+    }
+
+
+def _sft(config: Config) -> Rows:
+    batch = f"{sft_batch_size(config)} rows an update"
+    return {"model": _model(config), "data": _data(config), "batch": batch, **_training(config)}
+
+
+def _generate(config: Config) -> Rows:
+    output = config.generate.output or str(run_folder(config) / "generations.jsonl")
+    return {
+        "model": _model(config),
+        "data": config.generate.files,
+        "sampling": _sampling(config.worker.rollout, config.worker.rollout.n),
+        "device": _device(config),
+        "output": _short(output),
+    }
+
+
+def _eval(config: Config) -> Rows:
+    job, sampling = config.eval, val_rollout(config)
+    rows = {"data": ", ".join(job.datasets) or config.data.val_files or str(job.responses)}
+    if job.responses is not None:
+        rows |= {"responses": _short(job.responses)}
+    elif job.via == "api":
+        rows |= {"server": str(job.api.base_url), "sampling": _sampling(sampling, job.n)}
+    else:
+        rows = {"model": _model(config), **rows, "sampling": _sampling(sampling, job.n), "device": _device(config)}
+    return rows | {"folder": _short(job.output or str(run_folder(config) / "eval"))}
+
+
+def _serve(config: Config) -> Rows:
+    address = f"{config.serve.host}:{config.serve.port or 'a free port'}"
+    return {"model": _model(config), "device": _device(config), "address": address}
+
+
+_ROWS: dict[str, Callable[[Config], Rows]] = {
+    "train": _train,
+    "sft": _sft,
+    "generate": _generate,
+    "eval": _eval,
+    "serve": _serve,
+}
+
+
+def _training(config: Config) -> Rows:
+    trainer, optim = config.trainer, config.worker.actor.optim
+    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else f"{trainer.total_epochs} epochs"
+    if trainer.stages:
+        steps += f", {len(trainer.stages)} stages"
+    return {
+        "lr": f"{optim.lr:g}, {optim.lr_scheduler_type}",
+        "steps": "none: validation only" if trainer.val_only else steps,
+        "device": _device(config),
+        "folder": _short(str(run_folder(config))),
+    }
+
+
+def _start(config: Config) -> str:
+    source = str(config.source) if config.source is not None else ""
+    return config.origin.replace(source, _short(source)) if source else config.origin
+
+
+def _model(config: Config) -> str:
+    model, checkpoint = config.worker.actor.model, config.trainer.load_checkpoint_path
+    return ", ".join(
+        [
+            _short(str(model.model_path)),
+            *([f"LoRA of rank {model.lora.rank}"] if model.lora.rank else []),
+            *([f"weights of {_short(checkpoint)}"] if checkpoint is not None else []),
+        ]
+    )
+
+
+def _data(config: Config) -> str:
+    data = config.data
+    names = [data.train_files] if not config.trainer.val_only else []
+    return ", ".join([*names, *([f"validation {data.val_files}"] if data.val_files else [])])
+
+
+def _reward(config: Config) -> str:
+    path, colon, function = str(config.worker.reward.reward_function).rpartition(":")
+    return f"{_short(path)}{colon}{function}"
+
+
+def _sampling(rollout: RolloutConfig, n: int | None) -> str:
+    return f"{rollout.name}, {n or rollout.n} samples a prompt, temperature {rollout.temperature:g}"
+
+
+def _device(config: Config) -> str:
+    count = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    return config.trainer.device if count == 1 else f"{config.trainer.device}, {count} devices"
+
+
+def _short(path: str) -> str:
+    """Return a path relative to the working folder where it lies below."""
+    here = Path.cwd()
+    return os.path.relpath(path, here) if os.path.isabs(path) and here in Path(path).parents else path
