@@ -13,8 +13,8 @@ from whet.config import Config, resolve_path
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.learn.learner import Learner
-from whet.learn.reference import Reference
+from whet.learn.learner import LocalLearner
+from whet.learn.reference import LocalReference
 from whet.model.load import load_model
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.registry import engine_can
@@ -26,7 +26,7 @@ from whet.training.stages import Stages
 from whet.types import Prompt
 
 if TYPE_CHECKING:
-    from whet.learn.critic import Critic
+    from whet.learn.critic import LocalCritic
     from whet.model.processor import Processor
     from whet.training.components import Rooms
 
@@ -133,7 +133,9 @@ def configure(rooms: Rooms, config: Config) -> None:
     rooms.control.enter(config)
 
 
-def configure_models(config: Config, learner: Learner, critic: Critic | None, reference: Reference | None) -> None:
+def configure_models(
+    config: Config, learner: LocalLearner, critic: LocalCritic | None, reference: LocalReference | None
+) -> None:
     """The same for what holds weights."""
     temperature, actor = config.worker.rollout.temperature, config.worker.actor
     tokens = budget(config, "actor", learner.model)
@@ -150,11 +152,11 @@ def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedM
     return load_model(path, placement.dtype, placement.device, model.trust_remote_code, model.override_config)
 
 
-def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Learner:
+def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> LocalLearner:
     """The policy with its optimizer."""
     actor = config.worker.actor
     tokens, shared = budget(config, "actor", model), shares_weights(config)
-    return Learner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
+    return LocalLearner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
 
 
 def recompute_old_log_probs(config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""What the models of a run are built from, and the models themselves, on one device or on ranks."""
+"""The plan that the models of a run are built from, and the models, in this process or on ranks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from whet.config import Config
 
 if TYPE_CHECKING:
     from whet.distributed import Group, Rank
-    from whet.learn.critic import Critic
-    from whet.learn.learner import Learner
-    from whet.learn.reference import Reference
+    from whet.learn.protocol import Critic, Learner, Reference
     from whet.rollout.engine import Engine
     from whet.training.rank import RankWorker
 
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What a rank builds itself from; called with its place, it becomes the worker."""
+    """Everything a rank is built from; called in the rank's process, it returns the worker."""
 
     config: Config
     path: str
@@ -29,9 +27,9 @@ class RankPlan:
     checkpoint: Checkpoint | None
     total_steps: int
     uses_reference: bool
-    critic_path: str | None  # None where nothing needs values
+    critic_path: str | None  # None: nothing needs values
     folder: Path  # the run's, for what engines print
-    samples: bool = True  # whether the ranks that learn sample too
+    samples: bool = True  # open an engine on the ranks that learn
 
     def __call__(self, rank: Rank) -> RankWorker:
         """Build the worker, in the process it lives in."""
@@ -42,7 +40,7 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What holds weights, in this process or on the ranks of a group; the loop calls either alike."""
+    """Engine, learner, critic and reference, in this process or on the ranks of a group."""
 
     engine: Engine
     learner: Learner
