@@ -28,10 +28,12 @@ from whet.config import check_config, load_config
 from whet.learn.packing import pad
 from whet.learn.scoring import score
 from whet.tracking.console import Console
-from whet.training.components import Rooms, open_rooms
 from whet.training.experience import sampler_log_probs
+from whet.training.job import open_trainer
 from whet.training.measure import StepClock
 from whet.training.perception import visual_dependency
+from whet.training.signals import Sources
+from whet.training.trainer import Trainer
 from whet.training.validation import sampling_params
 from whet.types import Sample
 
@@ -58,41 +60,42 @@ def main() -> None:
         settings |= {"trainer.save_checkpoint_path": place, "data.rollout_batch_size": PROMPTS}
         config = load_config([*(f"{key}={value}" for key, value in settings.items()), *arguments.keys])
         check_config(config)
-        rooms = open_rooms(config, Console(quiet=True), stack)
-        steps = [*draw(rooms, arguments.steps)]
-        print_masks(rooms, [*chain.from_iterable(steps[:2])], arguments.shares)
-        print_signal(rooms, steps, arguments.shares)
+        trainer = open_trainer(config, Console(quiet=True), stack)
+        steps = [*draw(trainer, arguments.steps)]
+        print_masks(trainer, [*chain.from_iterable(steps[:2])], arguments.shares)
+        print_signal(trainer, steps, arguments.shares)
 
 
-def draw(rooms: Rooms, steps: int) -> Iterator[list[Sample]]:
+def draw(trainer: Trainer, steps: int) -> Iterator[list[Sample]]:
     """The scored replies of so many steps, all of the same weights."""
-    assert rooms.loader is not None
-    params = sampling_params(rooms.config.worker.rollout, rooms.config.data.max_response_length)
+    assert trainer.data.train is not None
+    params = sampling_params(trainer.config.worker.rollout, trainer.config.data.max_response_length)
     for step in range(steps):
-        prompts, first = rooms.loader.prompts(rooms.loader.next_rows()), step * PROMPTS * params.n
+        prompts, first = trainer.data.train.prompts(trainer.data.train.next_rows()), step * PROMPTS * params.n
         ids = range(first, first + len(prompts) * params.n, params.n)
-        samples = rooms.generate(prompts, params, ids, lambda count: None)
-        rooms.score(samples)
+        samples = trainer.rollouts.generate(prompts, params, ids, lambda count: None)
+        trainer.rollouts.score(samples)
         yield samples
 
 
-def where_the_number_is(rooms: Rooms, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+def where_the_number_is(trainer: Trainer, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
     """(B, T) twice: 1 on every token, and 1 on tokens with a digit."""
-    words = [rooms.tokenizer.batch_decode([[token] for token in sample.ids]) for sample in samples]
+    words = [trainer.model.tokenizer.batch_decode([[token] for token in sample.ids]) for sample in samples]
     digits = [[float(any(map(str.isdigit, word))) for word in reply] for reply in words]
     return pad([[1.0] * len(sample.ids) for sample in samples]), pad(digits)
 
 
-def dependency(rooms: Rooms, samples: Sequence[Sample], estimate: str, step: int = 1) -> Tensor:
+def dependency(trainer: Trainer, samples: Sequence[Sample], estimate: str, step: int = 1) -> Tensor:
     """S (B, T) by one of both estimates."""
-    rooms.config.algorithm.perception_kl = estimate
-    return visual_dependency(rooms, samples, sampler_log_probs(samples), step, StepClock(rooms.console))
+    trainer.config.algorithm.perception_kl = estimate
+    sources = Sources(trainer.config, trainer.models, trainer.rollouts, trainer.model.processor)
+    return visual_dependency(sources, samples, sampler_log_probs(samples), step, StepClock(trainer.console))
 
 
-def print_masks(rooms: Rooms, samples: Sequence[Sample], shares: Sequence[float]) -> None:
+def print_masks(trainer: Trainer, samples: Sequence[Sample], shares: Sequence[float]) -> None:
     """The first table."""
-    mask_BT, number_BT = where_the_number_is(rooms, samples)
-    told, lengths_B, algorithm = number_BT.sum(dim=1) == 1, mask_BT.sum(dim=1), rooms.config.algorithm
+    mask_BT, number_BT = where_the_number_is(trainer, samples)
+    told, lengths_B, algorithm = number_BT.sum(dim=1) == 1, mask_BT.sum(dim=1), trainer.config.algorithm
     print(f"{len(samples)} replies of {lengths_B.mean():.1f} tokens, {told.float().mean():.0%} with one number\n")
     heads = " | ".join(f"number kept, of {share:.0%}" for share in shares)
     print(f"| picture | dependency | {heads} | of the number: mean (median) | largest other: mean |")
@@ -101,7 +104,7 @@ def print_masks(rooms: Rooms, samples: Sequence[Sample], shares: Sequence[float]
     for kind, ratio in MASKS:
         algorithm.perception_mask, algorithm.perception_mask_ratio = kind, ratio
         for estimate in ESTIMATES:
-            S_BT = dependency(rooms, samples, estimate)
+            S_BT = dependency(trainer, samples, estimate)
             kept = [(top_tokens(S_BT, mask_BT, share).mask_BT * number_BT)[told].sum(dim=1).mean() for share in shares]
             own_B = (S_BT * number_BT).sum(dim=1)[told]
             other_B = (S_BT * (mask_BT - number_BT))[told].amax(dim=1)
@@ -113,22 +116,22 @@ def print_masks(rooms: Rooms, samples: Sequence[Sample], shares: Sequence[float]
     algorithm.perception_mask, algorithm.perception_mask_ratio = used
 
 
-def print_signal(rooms: Rooms, steps: Sequence[list[Sample]], shares: Sequence[float]) -> None:
+def print_signal(trainer: Trainer, steps: Sequence[list[Sample]], shares: Sequence[float]) -> None:
     """The second table."""
     gradients: dict[str, list[dict[str, Tensor]]] = {}
     most = []
     for step, samples in enumerate(steps):
-        mask_BT, number_BT = where_the_number_is(rooms, samples)
+        mask_BT, number_BT = where_the_number_is(trainer, samples)
         weights = {"all tokens": mask_BT, "the number": number_BT, "all but the number": mask_BT - number_BT}
         for estimate in ESTIMATES:
-            S_BT, everyone = dependency(rooms, samples, estimate, step), torch.ones(len(samples), dtype=torch.bool)
+            S_BT, everyone = dependency(trainer, samples, estimate, step), torch.ones(len(samples), dtype=torch.bool)
             for share in shares:
                 weights[f"kept by {estimate}, {share:.0%}"] = top_tokens(S_BT, mask_BT, share).mask_BT
             z_B = relative_dependency(response_dependency(S_BT, mask_BT), everyone)
-            shaped = response_weights(z_B, everyone, rooms.config.algorithm.advantage_scaling_min)
+            shaped = response_weights(z_B, everyone, trainer.config.algorithm.advantage_scaling_min)
             weights[f"all tokens, responses weighed by {estimate}"] = mask_BT * shaped.weights_B[:, None]
         most.append(shaped.most)
-        for name, gradient in gradients_of(rooms, samples, weights, float(mask_BT.sum())):
+        for name, gradient in gradients_of(trainer, samples, weights, float(mask_BT.sum())):
             gradients.setdefault(name, []).append(gradient)
     print(f"\nlargest weight of a response in a step: {min(most):.1f} to {max(most):.1f}\n")
     print(f"| gradient of | everything | {' | '.join(PARTS)} |\n" + "|---" * (len(PARTS) + 2) + "|")
@@ -146,14 +149,14 @@ def signal(gradients: Sequence[Tensor]) -> float:
 
 
 def gradients_of(
-    rooms: Rooms, samples: Sequence[Sample], weights: dict[str, Tensor], tokens: float
+    trainer: Trainer, samples: Sequence[Sample], weights: dict[str, Tensor], tokens: float
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """The policy gradient of a step with each of these weights (B, T) of tokens, a vector for each part."""
     rewards = torch.tensor([sample.reward for sample in samples]).view(-1, SAMPLES)
     advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-6)
-    trained = {name: value for name, value in rooms.learner.model.named_parameters() if value.requires_grad}
+    trained = {name: value for name, value in trainer.models.learner.model.named_parameters() if value.requires_grad}
     of = [next((part for part, mark in PARTS.items() if mark in name), "layers") for name in trained]
-    log_probs_BT = score(rooms.learner.model, list(samples), 1.0, True).log_probs_BT
+    log_probs_BT = score(trainer.models.learner.model, list(samples), 1.0, True).log_probs_BT
     for name, weights_BT in weights.items():
         loss = -(advantages.view(-1, 1) * log_probs_BT * weights_BT).sum() / tokens
         found = torch.autograd.grad(loss, [*trained.values()], retain_graph=True)

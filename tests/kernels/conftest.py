@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import DEVICE as DEVICE  # tests of other rooms import it from here too
+from conftest import DEVICE as DEVICE  # tests of other packages import it from here too
 
 
 class _WithoutTriton(pytest.Module):

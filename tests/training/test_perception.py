@@ -64,18 +64,15 @@ def models() -> tuple[PreTrainedModel, PreTrainedModel]:
     return tiny_vision("qwen2_5_vl"), tiny_vision("qwen2_5_vl", ours=False)
 
 
-def rooms_of(model: PreTrainedModel, *keys: str) -> SimpleNamespace:
-    config = load_config(["algorithm.use_vppo_on_perception=true", *keys])
+def sources_of(model: PreTrainedModel, *keys: str) -> SimpleNamespace:
+    config = load_config(["algorithm.use_vppo_on_perception=true", "worker.actor.recompute_old_log_probs=false", *keys])
     learner = Learner(model, ActorConfig(), config.worker.rollout.temperature, 1, Budget(None, None))
-    engine = SimpleNamespace(version=VERSION)
-    recompute = config.worker.actor.recompute_old_log_probs or False
-    return SimpleNamespace(
-        config=config, learner=learner, engine=engine, processor=Pixels(), recompute_old_log_probs=recompute
-    )
+    models = SimpleNamespace(learner=learner, engine=SimpleNamespace(version=VERSION))
+    return SimpleNamespace(config=config, models=models, processor=Pixels())
 
 
-def measure(rooms: SimpleNamespace, samples: list[Sample], old: Tensor, step: int = 5) -> Tensor:
-    return visual_dependency(rooms, samples, old, step, StepClock(Console()))
+def measure(sources: SimpleNamespace, samples: list[Sample], old: Tensor, step: int = 5) -> Tensor:
+    return visual_dependency(sources, samples, old, step, StepClock(Console()))
 
 
 def log_probs_of(plain: PreTrainedModel, samples: list[Sample]) -> Tensor:
@@ -83,19 +80,19 @@ def log_probs_of(plain: PreTrainedModel, samples: list[Sample]) -> Tensor:
         return pad([their_log_probs(plain, sample).tolist() for sample in samples])
 
 
-def twins_of(rooms: SimpleNamespace, samples: list[Sample], step: int = 5) -> list[Sample]:
+def twins_of(sources: SimpleNamespace, samples: list[Sample], step: int = 5) -> list[Sample]:
     seen = [s for s in samples if s.prompt.media is not None]
-    config = rooms.config
-    twins = iter(mask_samples(seen, rooms.processor, config.algorithm, config.worker.rollout.seed, step))
+    config = sources.config
+    twins = iter(mask_samples(seen, sources.processor, config.algorithm, config.worker.rollout.seed, step))
     return [sample if sample.prompt.media is None else next(twins) for sample in samples]
 
 
 def test_dependency_is_that_of_masked_images_and_0_for_text(models: tuple[PreTrainedModel, PreTrainedModel]) -> None:
     ours, plain = models
-    samples, rooms = samples_of(ours), rooms_of(ours)
+    samples, sources = samples_of(ours), sources_of(ours)
     old = log_probs_of(plain, samples)
-    expected = token_dependency(log_probs_of(plain, twins_of(rooms, samples)), old)
-    found = measure(rooms, samples, old)
+    expected = token_dependency(log_probs_of(plain, twins_of(sources, samples)), old)
+    found = measure(sources, samples, old)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     assert not found[3:6].any()
     assert (found[[0, 6]] > 1e-4).any(dim=1).all()  # where there are images, they show
@@ -106,23 +103,23 @@ def test_log_probs_of_another_policy_are_not_compared_with(models: tuple[PreTrai
     samples = samples_of(ours)
     right = log_probs_of(plain, samples)
     wrong = right - torch.rand(right.shape, generator=torch.Generator().manual_seed(0)) * (right != 0)
-    expected = measure(rooms_of(ours), samples, right)
-    torch.testing.assert_close(measure(rooms_of(ours, "worker.rollout.name=vllm"), samples, wrong), expected)
+    expected = measure(sources_of(ours), samples, right)
+    torch.testing.assert_close(measure(sources_of(ours, "worker.rollout.name=vllm"), samples, wrong), expected)
     carried = [
         replace(s, segments=[replace(s.segments[0], version=VERSION - 1)]) if i in (0, 7) else s
         for i, s in enumerate(samples)
     ]
     mixed = right.clone()
     mixed[[0, 7]] = wrong[[0, 7]]
-    torch.testing.assert_close(measure(rooms_of(ours), carried, mixed), expected, rtol=1e-3, atol=1e-5)
-    assert not torch.allclose(measure(rooms_of(ours), samples, wrong), expected, atol=1e-2)
+    torch.testing.assert_close(measure(sources_of(ours), carried, mixed), expected, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose(measure(sources_of(ours), samples, wrong), expected, atol=1e-2)
 
 
 def test_the_exact_kl(models: tuple[PreTrainedModel, PreTrainedModel]) -> None:
     ours, plain = models
-    samples, rooms = samples_of(ours), rooms_of(ours, "algorithm.perception_kl=full")
-    found = measure(rooms, samples, torch.zeros(9, max(len(s.ids) for s in samples)))  # no log-prob is looked at
-    for row, sample, twin in zip(found, samples, twins_of(rooms, samples), strict=True):
+    samples, sources = samples_of(ours), sources_of(ours, "algorithm.perception_kl=full")
+    found = measure(sources, samples, torch.zeros(9, max(len(s.ids) for s in samples)))  # no log-prob is looked at
+    for row, sample, twin in zip(found, samples, twins_of(sources, samples), strict=True):
         with torch.no_grad():
             log_p, log_q = (theirs(plain, each.prompt, each.ids).log_softmax(dim=-1) for each in (sample, twin))
         expected = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
@@ -135,13 +132,13 @@ def test_masks_are_drawn_for_prompts_and_for_samples_as_in_vppo(
     ours, _ = models
     samples = samples_of(ours)
     for match, different in (("whet", 2), ("vppo", 6)):
-        rooms = rooms_of(ours, f"algorithm.match={match}")
-        twins = twins_of(rooms, samples)
+        sources = sources_of(ours, f"algorithm.match={match}")
+        twins = twins_of(sources, samples)
         assert len({id(t.prompt) for t in twins if t.prompt.media is not None}) == different
-        assert rooms.processor.seen == (9 if match == "vppo" else 3)  # images
+        assert sources.processor.seen == (9 if match == "vppo" else 3)  # images
         pixels = {t.prompt.media.inputs["pixel_values"].numpy().tobytes() for t in twins if t.prompt.media is not None}
         assert len(pixels) == different
-        again, later = (twins_of(rooms_of(ours, f"algorithm.match={match}"), samples, step) for step in (5, 6))
+        again, later = (twins_of(sources_of(ours, f"algorithm.match={match}"), samples, step) for step in (5, 6))
         for one, same, other in zip(twins, again, later):
             if one.prompt.media is not None:
                 values = [each.prompt.media.inputs["pixel_values"] for each in (one, same, other)]

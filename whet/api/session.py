@@ -23,7 +23,6 @@ from whet.distributed.launch import refuse_command
 from whet.errors import UserError
 
 if TYPE_CHECKING:
-    from whet.training.components import Rooms
     from whet.training.trainer import Trainer
     from whet.types import Prompt, Sample
 
@@ -63,14 +62,12 @@ class Session:
     def _open(self, call: Call) -> Trainer:
         from whet.api.session_parts import open_session
         from whet.config import check_files
-        from whet.training.trainer import Trainer
 
         check_files(call.config)
         with ExitStack() as stack:  # closes what is open already if something fails
             stack.enter_context(surroundings())
-            trainer = Trainer(open_session(call.config, stack))
-            trainer.state.restore(trainer.rooms)
-            trainer.rooms.enter_stage()
+            trainer = open_session(call.config, stack)
+            trainer.restore()
             self._stack = stack.pop_all()
         return trainer
 
@@ -94,20 +91,21 @@ class Session:
         """
         from whet.api.session_parts import sampling
 
-        rooms, state = self._rooms(), self._trainer.state
-        params = sampling(rooms.config, n, temperature)
+        trainer = self._opened()
+        state = trainer.state
+        params = sampling(trainer.config, n, temperature)
         read = self._prompts(prompts)
         ids = range(state.samples_drawn, state.samples_drawn + len(read) * params.n, params.n)
-        samples = rooms.generate(read, params, ids, lambda _: None)
+        samples = trainer.rollouts.generate(read, params, ids, lambda _: None)
         state.samples_drawn += len(samples)
         return samples
 
     def score(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Fill `scores` of every sample by the reward function, in its worker processes; return how many failed."""
-        rooms = self._rooms()
-        if rooms.scorer is None:
+        rollouts = self._opened().rollouts
+        if rollouts.scorer is None:
             raise UserError("the session has no reward function: give reward=..., or set sample.scores of each sample")
-        return rooms.score(_given_samples(samples))
+        return rollouts.score(_given_samples(samples))
 
     def update(self, samples: Sequence[Sample], mini_batch: int | None = None) -> dict[str, float]:
         """Train on scored samples and return metrics, which are logged as those of the next step.
@@ -117,21 +115,21 @@ class Session:
         from whet.api.session_parts import check_samples, for_update
         from whet.training.measure import StepClock, sampled_metrics
 
-        rooms, trainer, given = self._rooms(), self._trainer, _given_samples(samples)
-        check_samples(given, rooms.config)
-        own, rooms.config = rooms.config, for_update(rooms.config, len(given), mini_batch)
+        trainer, given = self._opened(), _given_samples(samples)
+        check_samples(given, trainer.config)
+        own, trainer.config = trainer.config, for_update(trainer.config, len(given), mini_batch)
         trainer.state.step += 1
         try:
-            clock = StepClock(rooms.console)
+            clock = StepClock(trainer.console)
             metrics = sampled_metrics(given) | trainer.learn(given, clock)
-            metrics |= clock.metrics(given, []) | rooms.position(trainer.state.step)
-            rooms.tracker.samples(trainer.state.step, "train", given)
+            metrics |= clock.metrics(given, []) | trainer.position()
+            trainer.store.tracker.samples(trainer.state.step, "train", given)
             trainer.report(metrics)
         except BaseException:
             trainer.state.step -= 1
             raise
         finally:
-            rooms.config = own
+            trainer.config = own
         return metrics
 
     def save(self, path: str | Path | None = None) -> Path:
@@ -139,13 +137,13 @@ class Session:
 
         With `path`, write the model alone to that folder, in Hugging Face's format (adapters in PEFT's).
         """
-        rooms = self._rooms()
+        trainer = self._opened()
         if path is None:
-            self._trainer.state.save(rooms)
+            trainer.save()
             return self.folder / f"global_step_{self.step}"
         from whet.api.session_parts import export
 
-        return export(rooms, Path(path).expanduser())
+        return export(trainer.models.learner, trainer.model, Path(path).expanduser())
 
     def close(self) -> None:
         """End the worker processes and let go of the folder. A closed session cannot be used any more."""
@@ -160,10 +158,10 @@ class Session:
     ) -> None:
         self.close()
 
-    def _rooms(self) -> Rooms:
+    def _opened(self) -> Trainer:
         if self._closed:
             raise UserError("the session is closed; open another one, with output= of this one to resume it")
-        return self._trainer.rooms
+        return self._trainer
 
     def _prompts(self, prompts: Any) -> list[Prompt]:
         from whet.data.dataset import PromptDataset
@@ -174,10 +172,10 @@ class Session:
             return [prompts]
         if isinstance(prompts, list | tuple) and prompts and all(isinstance(each, Prompt) for each in prompts):
             return list(prompts)
-        rooms = self._rooms()
-        data = replace(rooms.config.data, filter_overlong_prompts=False, on_bad_media="stop")
-        tables = prompt_tables(prompts, data.prompt_key, data.answer_key, resolver(rooms.config))
-        return list(PromptDataset(tables, data, rooms.tokenizer, "prompts", resolver(rooms.config), rooms.processor))
+        config, model = self._opened().config, self._opened().model
+        data = replace(config.data, filter_overlong_prompts=False, on_bad_media="stop")
+        tables = prompt_tables(prompts, data.prompt_key, data.answer_key, resolver(config))
+        return list(PromptDataset(tables, data, model.tokenizer, "prompts", resolver(config), model.processor))
 
 
 def _given_samples(samples: Any) -> list[Sample]:

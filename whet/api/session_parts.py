@@ -12,80 +12,47 @@ from typing import Any
 
 from transformers.utils import logging as transformers_logging
 
-from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
 from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.schema import all_keys
 from whet.config.values import Given, read_value
 from whet.errors import UserError
+from whet.learn.protocol import Learner
 from whet.model import lora
-from whet.model.load import count_parameters
 from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
-from whet.training import parts
 from whet.training.checked import check_run
-from whet.training.components import Rooms, open_models, open_tracker
-from whet.training.control import Control
-from whet.training.device import (
-    choose_threads,
-)
+from whet.training.data import Loaders
 from whet.training.interrupt import Interrupt
-from whet.training.resume import check_disk, starting_point
+from whet.training.model_folder import ModelFolder
+from whet.training.models import open_models, prepare_device
+from whet.training.parts import open_scorer
+from whet.training.store import open_store
+from whet.training.trainer import Trainer
 from whet.training.validation import sampling_params
 from whet.types import Sample
 
-JOB = "train"  # checkpoints of a session are those of a training run
 
-
-def open_session(config: Config, stack: ExitStack) -> Rooms:
+def open_session(config: Config, stack: ExitStack) -> Trainer:
     """Build everything from a checked config; what must be closed afterwards goes onto the stack."""
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     run = check_run(config, console)
-    model = run.model
     steps = config.trainer.max_steps or 1
-
     folder = stack.enter_context(RunFolder(run_folder(config)))
     scorer = None
     if config.worker.reward.reward_function is not None:
-        scorer = stack.enter_context(parts.open_scorer(config, console, folder.path / "reward.log"))
+        scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
         scorer.check([])
-    checkpoints = CheckpointStore(folder.path, config.trainer.save_limit, config.trainer.keep_best, console.warn)
-    checkpoint = starting_point(config, checkpoints, console, model.config, JOB)
-    check_disk(config, folder, run.paths, 1, console, run.adapters)
-    console.log_to(folder.log)
-    loggers = [each for each in config.trainer.logger if each != "console"]  # the caller's loop prints its own lines
-    tracker = open_tracker(replace(config, trainer=replace(config.trainer, logger=loggers)), folder, console)
-    stack.callback(tracker.close)
-    folder.write_config(config.to_yaml())
-
-    choose_threads(run.placement, count_parameters(model.path))
-    plan = run.plan(checkpoint, steps, folder.path)
-    models = open_models(plan, run.placement, model.tokenizer, folder, console, stack)
-    return Rooms(
-        config=config,
-        console=console,
-        interrupt=Interrupt(console.note),  # not entered: the caller's Ctrl-C is the caller's
-        folder=folder,
-        checkpoints=checkpoints,
-        checkpoint=checkpoint,
-        tracker=tracker,
-        tokenizer=model.tokenizer,
-        loader=None,
-        val_loader=None,
-        scorer=scorer,
-        engine=models.engine,
-        learner=models.learner,
-        critic=models.critic,
-        reference=models.reference,
-        control=Control(config),
-        stages=run.stages,
-        total_steps=steps,
-        group=models.group,
-        processor=model.processor,
+    store = open_store(run, folder, None, 1, console, stack, prints=False)  # the caller's loop prints its own lines
+    prepare_device(run, console)
+    models = open_models(
+        run.plan(store.checkpoint, steps, folder.path), run.placement, run.model.tokenizer, console, stack
     )
+    interrupt = Interrupt(console.note)  # not entered: the caller's Ctrl-C is the caller's
+    return Trainer(run, Loaders(None, None), store, models, scorer, interrupt, console, steps)
 
 
 def sampling(config: Config, n: Any, temperature: Any) -> SamplingParams:
@@ -138,7 +105,7 @@ def for_update(config: Config, count: int, mini_batch: int | None) -> Config:
     return replace(config, worker=worker, trainer=trainer, data=replace(config.data, rollout_batch_size=count))
 
 
-def export(rooms: Rooms, path: Path) -> Path:
+def export(learner: Learner, model: ModelFolder, path: Path) -> Path:
     """Write the policy alone to a folder that is not there yet, or empty."""
     target = path.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -146,11 +113,11 @@ def export(rooms: Rooms, path: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".whet-save-", dir=target.parent) as side:
-            rooms.learner.save(Path(side), rooms.tokenizer, model_only=True)
+            learner.save(Path(side), model.tokenizer, model_only=True)
             adapters = Path(side) / lora.FOLDER
             written = adapters if adapters.is_dir() else Path(side) / "huggingface"
-            if rooms.processor is not None:
-                rooms.processor.save_pretrained(written)
+            if model.processor is not None:
+                model.processor.save_pretrained(written)
             if target.exists():
                 target.rmdir()
             os.rename(written, target)

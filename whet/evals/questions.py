@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(slots=True)
 class Questions:
-    """A data set, read: its questions by uid, and how the data room reads the same rows."""
+    """A data set, read: its questions by uid, and how `data/` reads the same rows."""
 
     dataset: DataSet
     by_uid: dict[str, Question]

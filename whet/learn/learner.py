@@ -44,9 +44,7 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     ) -> None:
         """Weights that are `shared` with an engine, which reads them at any time, are never offloaded."""
         make_trainable(model, config.model.enable_gradient_checkpointing, budget)
-        super().__init__(
-            "actor", model, config, total_steps, budget, config.offload.offload_params and not shared
-        )
+        super().__init__("actor", model, config, total_steps, budget, config.offload.offload_params and not shared)
         self._temperature = temperature
         self.reference: LocalReference | None = None  # for exact KL divergences
 

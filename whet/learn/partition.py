@@ -80,18 +80,18 @@ def micro_batches(
     units = sorted(_units(samples, written, share_prefix, max_tokens), key=lambda unit: -unit[0])
     # 2. Try the least number of micro-batches that could hold all tokens, then one more at a time until all fit.
     fewest = max(1, -(-sum(size for size, _ in units) // max_tokens))
-    for count in range(fewest, len(units) + 1):
-        bins = _balance(units, count)
+    for number in range(fewest, len(units) + 1):
+        bins = _balance(units, number)
         if all(size <= max_tokens or len(members) == 1 for size, members in bins):
             return [members for _, members in bins if members]
     return [members for _, members in units]
 
 
-def _balance(units: list[tuple[int, list[int]]], count: int) -> list[tuple[int, list[int]]]:
-    """Put units, the largest first, each into the smallest of `count` micro-batches."""
-    bins: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
+def _balance(units: list[tuple[int, list[int]]], number: int) -> list[tuple[int, list[int]]]:
+    """Put units, the largest first, each into the smallest of so many micro-batches."""
+    bins: list[tuple[int, list[int]]] = [(0, []) for _ in range(number)]
     for size, members in units:
-        i = min(range(count), key=lambda i: bins[i][0])
+        i = min(range(number), key=lambda i: bins[i][0])
         bins[i] = (bins[i][0] + size, bins[i][1] + members)
     return bins
 
@@ -99,7 +99,7 @@ def _balance(units: list[tuple[int, list[int]]], count: int) -> list[tuple[int, 
 def _units(
     samples: Sequence[Sample], written: list[int], share_prefix: bool, max_tokens: int
 ) -> Iterable[tuple[int, list[int]]]:
-    """Yield samples that stay together, with their packed size: a prompt's samples, cut where they exceed the budget."""
+    """Yield packed size and indices of samples that stay together: a prompt's, cut where they exceed the budget."""
     size, members = 0, list[int]()
     for i in written:
         sample = samples[i]

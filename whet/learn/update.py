@@ -56,9 +56,7 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
         self.offload = of_weights(model, offload_weights)
         sum_gradients_in_fp32(model.parameters())
         self.optimizer = build_optimizer(model.parameters(), config.optim)
-        self.optimizer_offload = Offload(
-            lambda: optimizer_tensors(self.optimizer), config.offload.offload_optimizer
-        )
+        self.optimizer_offload = Offload(lambda: optimizer_tensors(self.optimizer), config.offload.offload_optimizer)
 
     @abstractmethod
     def forward(self, samples: list[Sample]) -> Outputs:

@@ -26,7 +26,7 @@ PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids
 
 
 class Processor(Protocol):
-    """What the data room needs to know of a model that sees. Methods raise ValueError with the reason."""
+    """Interface that `data/` needs of a model that sees. Methods raise ValueError with the reason."""
 
     chat_template: str | None  # for tokenizers that have none
     image_place: str  # what stands for an image in a text that no chat template writes

@@ -8,7 +8,7 @@ from itertools import groupby
 from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config
-from whet.supervised.components import open_demonstrations
+from whet.supervised.data import open_demonstrations
 from whet.tracking.console import Console
 from whet.tracking.lines import visible
 from whet.training.model_folder import find_model

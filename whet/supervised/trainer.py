@@ -1,139 +1,97 @@
-"""The loop of supervised learning: rows → demonstrations → update, and validation and checkpoints around it."""
+"""A step of supervised learning: rows → demonstrations → update. The loop around it is `training/fit.py`."""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass, field
 from typing import Any
 
-from whet.model import lora
-from whet.supervised.components import JOB, SftRooms
-from whet.supervised.likelihood import NegativeLogLikelihood, summed_loss
-from whet.supervised.ranks import NO_VERSION
-from whet.training.divergence import DivergenceWatch, check_weights, diverged
+from whet.learn.protocol import Learner
+from whet.supervised.likelihood import NO_VERSION, NegativeLogLikelihood, summed_loss
+from whet.tracking.console import Console
+from whet.training.checked import CheckedModel
+from whet.training.data import Loaders
+from whet.training.fit import FitLoop
+from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock
+from whet.training.state import RunState, restore_optimizers, save_models
+from whet.training.store import RunStore
 from whet.types import Sample
 
-
-@dataclass(slots=True)
-class SftState:
-    """What the next step depends on besides weights, optimizer and data position; nothing is drawn at random."""
-
-    step: int = 0
-    before: dict[str, float] = field(default_factory=dict)  # the first validation
-    latest: dict[str, float] = field(default_factory=dict)  # the last one
+JOB = "sft"
 
 
-class SftTrainer:
-    """Runs a config's rooms until the last step, an interrupt, or an error."""
+class SftTrainer(FitLoop):
+    """Trains a model on demonstrations. Nothing is drawn at random."""
 
-    def __init__(self, rooms: SftRooms) -> None:
-        self.rooms, self.state, self.watch = rooms, SftState(), DivergenceWatch()
+    def __init__(
+        self,
+        run: CheckedModel,
+        data: Loaders[list[Sample]],
+        store: RunStore,
+        learner: Learner,
+        interrupt: Interrupt,
+        console: Console,
+        total_steps: int,
+    ) -> None:
+        super().__init__(run.config, store, interrupt, console, total_steps)
+        self.model, self.data, self.learner, self.state = run.model, data, learner, RunState()
 
-    def fit(self) -> None:
-        """Train from wherever the run stands to its last step."""
-        rooms, state, config = self.rooms, self.state, self.rooms.config.trainer
-        self.restore()
-        check_weights({"actor": rooms.learner}, rooms.checkpoint)
-        started = time.perf_counter()
-        wanted = config.val_only or (config.val_before_train and state.step == 0)
-        if wanted and (metrics := self.validate()):
-            rooms.tracker.log(state.step, metrics)
-        while state.step < rooms.total_steps and not rooms.interrupt.asked:
-            state.step += 1
-            metrics = self.train_step()
-            self.stop_if(self.watch.observe(metrics), metrics)
-            rooms.tracker.log(state.step, metrics | self.validate_if_due())
-            last = state.step == rooms.total_steps or rooms.interrupt.asked
-            if last:
-                self.stop_if(self.watch.reason_not_to_save())
-            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
-                self.save()
-        resume = None
-        if state.step < rooms.total_steps:
-            resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
-        seconds = time.perf_counter() - started
-        rooms.console.done(state.step, rooms.folder.path, seconds, state.before, state.latest, resume)
-
-    def stop_if(self, reason: str | None, metrics: dict[str, float] | None = None) -> None:
-        """End the run with an error where there is a reason, after reporting the step's metrics."""
-        if reason is not None:
-            if metrics:
-                self.rooms.tracker.log(self.state.step, metrics)
-            raise diverged(self.rooms.config, self.rooms.folder.path, self.state.step, reason)
+    @property
+    def trained(self) -> dict[str, Learner]:
+        """The model, under the name that it has in a checkpoint."""
+        return {"actor": self.learner}
 
     def train_step(self) -> dict[str, float]:
-        """One update; returns its metrics."""
-        rooms, step = self.rooms, self.state.step
-        assert rooms.loader is not None, "a run that trains has training data"
-        clock = StepClock(rooms.console)
+        """Make one update; return its metrics."""
+        loader, step = self.data.train, self.state.step
+        assert loader is not None, "a run that trains has training data"
+        clock = StepClock(self.console)
         with clock.stage("data"):
-            samples = [sample for row in rooms.loader.next_batch() for sample in row]
-        loss = NegativeLogLikelihood.of(samples, rooms.config)
+            samples = [sample for row in loader.next_batch() for sample in row]
+        loss = NegativeLogLikelihood.of(samples, self.config)
         with clock.stage("update", len(samples)) as advance:
-            metrics = rooms.learner.update(samples, loss, step, len(samples), advance, NO_VERSION)
+            metrics = self.learner.update(samples, loss, step, len(samples), advance, NO_VERSION)
         measured = clock.metrics(samples, drawn=[])
         del measured["perf/rollout_tokens_per_s"]
         sizes = {"batch/demonstrations": len(samples), "batch/tokens_learned": sum(sum(s.mask) for s in samples)}
-        return metrics | sizes | measured | {"train/step": step, "train/epoch": rooms.loader.epoch}
-
-    def validate_if_due(self) -> dict[str, float]:
-        """Every `val_freq` steps, and after the last step of a run that validates at all."""
-        config, step = self.rooms.config.trainer, self.state.step
-        if step == self.rooms.total_steps:
-            due = config.val_freq > 0 or config.val_before_train
-        else:
-            due = config.val_freq > 0 and step % config.val_freq == 0
-        return self.validate() if due else {}
+        return metrics | sizes | measured | {"train/step": step, "train/epoch": loader.epoch}
 
     def validate(self) -> dict[str, float]:
-        """Mean loss over the tokens of the validation data; {} when there is none."""
-        rooms, state = self.rooms, self.state
-        if rooms.val_loader is None:
+        """Return the mean loss over the tokens of the validation data; {} when there is none."""
+        loader = self.data.val
+        if loader is None:
             return {}
-        clock, total, tokens = StepClock(rooms.console), 0.0, 0
-        with clock.stage("validate", len(rooms.val_loader)) as advance:
-            for rows in rooms.val_loader:
-                samples: list[Sample] = [sample for row in rows for sample in row]
-                loss, learned = summed_loss(samples, rooms.learner.log_probs(samples))
+        clock, total, tokens = StepClock(self.console), 0.0, 0
+        with clock.stage("validate", len(loader)) as advance:
+            for rows in loader:
+                samples = [sample for row in rows for sample in row]
+                loss, learned = summed_loss(samples, self.learner.log_probs(samples))
                 total, tokens = total + loss, tokens + learned
                 advance(len(rows))
         loss = total / tokens
         scores = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}  # e^710 is more than a float holds
-        state.before = state.before or scores
-        state.latest = scores | {"step": state.step}
+        self.state.note_validation(scores)
         return scores | {"timing_s/validate": clock.seconds["validate"]}
 
     def save(self) -> None:
         """Write a checkpoint of this step; the best is the one with the least validation loss."""
-        rooms, state = self.rooms, self.state
+        state, loader = self.state, self.data.train
         meta: dict[str, Any] = {
             "job": JOB,
             "before": state.before,
             "latest": state.latest,
-            "loader": rooms.loader.state_dict() if rooms.loader else None,
-            "config": rooms.config.stored(),
+            "loader": loader.state_dict() if loader else None,
+            "config": self.config.stored(),
         }
         if state.latest.get("step") == state.step and math.isfinite(state.latest["val/loss"]):
             meta["score"] = -state.latest["val/loss"]
-        with rooms.console.stage("save"), rooms.checkpoints.writing(state.step, meta) as folder:
-            rooms.learner.save(folder / "actor", rooms.tokenizer, rooms.config.trainer.save_model_only)
-            if rooms.processor is not None:
-                adapters = folder / "actor" / lora.FOLDER
-                rooms.processor.save_pretrained(adapters if adapters.is_dir() else folder / "actor" / "huggingface")
+        with self.console.stage("save"), self.store.checkpoints.writing(state.step, meta) as folder:
+            save_models(folder, self.trained, self.model, self.config.trainer.save_model_only)
 
     def restore(self) -> None:
-        """Continue from the checkpoint that the rooms were built from, if any: they have its weights and position."""
-        rooms, checkpoint = self.rooms, self.rooms.checkpoint
-        if checkpoint is None:
-            return
-        state, meta = self.state, checkpoint.meta
-        state.step, state.before, state.latest = checkpoint.step, meta["before"], meta["latest"]
-        if (checkpoint.path / "actor" / "optimizer.pt").exists():
-            rooms.learner.load_optimizer(checkpoint.path / "actor")
-        else:
-            rooms.console.warn(
-                f"{checkpoint.path} was saved with trainer.save_model_only: the optimizer starts afresh, so the run "
-                "goes on but not bit for bit as it would have"
-            )
+        """Continue from the checkpoint that the model was built from, if any."""
+        checkpoint, state = self.store.checkpoint, self.state
+        if checkpoint is not None:
+            state.step = checkpoint.step
+            state.before, state.latest = checkpoint.meta["before"], checkpoint.meta["latest"]
+            restore_optimizers(checkpoint.path, self.trained, self.console.warn)

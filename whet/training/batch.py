@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from whet.config import Config, draws_allowed, refills
+from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.training.components import Rooms
+from whet.tracking.console import Console
 from whet.training.filters import filter_names, keep_rule
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
+from whet.training.rollouts import Rollouts
 from whet.training.state import TrainerState
 from whet.training.validation import sampling_params
-from whet.types import Group, Sample
+from whet.types import Group, Prompt, Sample
 
 
 @dataclass(slots=True)
@@ -47,24 +49,26 @@ class _Draws:
 class BatchMaker:
     """Makes batches as the config of the current stage says."""
 
-    def __init__(self, rooms: Rooms, state: TrainerState) -> None:
-        self._rooms, self._state = rooms, state
+    def __init__(
+        self, rollouts: Rollouts, loader: PromptLoader[Prompt] | None, state: TrainerState, console: Console
+    ) -> None:
+        self._rollouts, self._loader, self._state, self._console = rollouts, loader, state, console
 
-    def make(self, clock: StepClock) -> Batch:
-        """The batch of the next step."""
-        config, state = self._rooms.config, self._state
+    def make(self, config: Config, clock: StepClock) -> Batch:
+        """Return the batch of the next step."""
+        state = self._state
         keep, wanted = keep_rule(config), groups_per_step(config)
         kept, draws = state.carried, _Draws()
         arrived = len(kept)
-        while not self._is_enough(kept, draws):
-            groups = self._draw(clock, draws)
+        while not _is_enough(config, kept, draws):
+            groups = self._draw(config, clock, draws)
             kept = kept + [group for group in groups if keep(group.samples)]
         passed = {id(group) for group in kept}
         dropped = [group for group in draws.groups if id(group) not in passed]
         for sample in _flat(dropped):
             sample.dropped = True
         kept, state.carried = kept[:wanted], kept[wanted:]
-        self._note_what_is_missing(kept, draws)
+        self._note_what_is_missing(config, kept, draws)
         metrics = {
             **(sampled_metrics(draws.samples) if draws.groups else {}),
             **draws.failures,
@@ -72,35 +76,30 @@ class BatchMaker:
         }
         return Batch(_flat(kept), _flat(dropped), draws.samples, metrics)
 
-    def _is_enough(self, kept: Sequence[Group], draws: _Draws) -> bool:
-        config = self._rooms.config
-        if not refills(config):
-            return len(draws.groups) >= groups_per_step(config)
-        return len(kept) >= groups_per_step(config) or draws.count == draws_allowed(config)
-
-    def _draw(self, clock: StepClock, draws: _Draws) -> list[Group]:
+    def _draw(self, config: Config, clock: StepClock, draws: _Draws) -> list[Group]:
         """Sample and score the loader's next prompts."""
-        rooms, state = self._rooms, self._state
-        assert rooms.loader is not None, "a run that only validates has no training prompts"
-        params = sampling_params(rooms.config.worker.rollout, rooms.config.data.max_response_length)
-        rows = rooms.loader.next_rows()
-        prompts = rooms.loader.prompts(rows)
+        state, rollouts, loader = self._state, self._rollouts, self._loader
+        assert loader is not None, "a run that only validates has no training prompts"
+        assert rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
+        params = sampling_params(config.worker.rollout, config.data.max_response_length)
+        rows = loader.next_rows()
+        prompts = loader.prompts(rows)
         ids = range(state.samples_drawn, state.samples_drawn + len(rows) * params.n, params.n)
         with clock.stage("rollout", len(rows) * params.n) as advance:
-            samples = rooms.generate(prompts, params, ids, advance)
+            samples = rollouts.generate(prompts, params, ids, advance)
         state.samples_drawn += len(samples)
         with clock.stage("reward", len(samples)) as advance:
-            draws.failures.update(rooms.score(samples, advance))
+            draws.failures.update(rollouts.score(samples, advance))
         groups = [Group(row, samples[i * params.n : (i + 1) * params.n]) for i, row in enumerate(rows)]
         draws.groups += groups
         draws.count += 1
-        if len(draws.groups) >= rooms.config.data.rollout_batch_size:  # further draws would not do better
-            rooms.require_scores(draws.samples, f"step {state.step}")
+        if len(draws.groups) >= config.data.rollout_batch_size:  # further draws would not do better
+            rollouts.scorer.require_scores(draws.samples, f"step {state.step}")
         return groups
 
-    def _note_what_is_missing(self, kept: Sequence[Group], draws: _Draws) -> None:
+    def _note_what_is_missing(self, config: Config, kept: Sequence[Group], draws: _Draws) -> None:
         """Warn when a filter left too little; stop the run when it has left nothing for too long."""
-        config, state, wanted = self._rooms.config, self._state, groups_per_step(self._rooms.config)
+        state, wanted = self._state, groups_per_step(config)
         state.empty_steps = 0 if kept else state.empty_steps + 1
         names, sampled = filter_names(config), len(draws.groups)
         if state.empty_steps >= config.trainer.max_empty_steps:
@@ -111,12 +110,12 @@ class BatchMaker:
                 "batch/solve_none, then change the data, the reward function, the filter, or raise worker.rollout.n."
             )
         if not kept:
-            self._rooms.console.warn(
+            self._console.warn(
                 f"step {state.step}: {names} kept none of {sampled} groups in {draws.count} draws; "
                 "this step trains on nothing"
             )
         elif refills(config) and len(kept) < wanted:
-            self._rooms.console.warn(
+            self._console.warn(
                 f"step {state.step}: {names} kept {len(kept)} of the {wanted} groups wanted in {draws.count} draws; "
                 "training on those"
             )
@@ -145,6 +144,12 @@ class BatchMaker:
 def groups_per_step(config: Config) -> int:
     """The most groups that a step trains on."""
     return config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+
+
+def _is_enough(config: Config, kept: Sequence[Group], draws: _Draws) -> bool:
+    if not refills(config):
+        return len(draws.groups) >= groups_per_step(config)
+    return len(kept) >= groups_per_step(config) or draws.count == draws_allowed(config)
 
 
 def _flat(groups: Sequence[Group]) -> list[Sample]:

@@ -18,16 +18,27 @@ from whet.training.plan import RankPlan
 from whet.training.stages import Stages
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRun:
-    """A config whose engine and model can do what it says, in every stage."""
+@dataclass(frozen=True)
+class CheckedModel:
+    """A config whose model can be trained as it says."""
 
     config: Config
     placement: Placement
     model: ModelFolder
+    adapters: int | None  # parameters of the adapters; None without any
+
+    @property
+    def paths(self) -> list[str]:
+        """Folders of the models that are trained."""
+        return [self.model.path]
+
+
+@dataclass(frozen=True)
+class CheckedRun(CheckedModel):
+    """A config whose engine and models can do what it says, in every stage."""
+
     stages: Stages
     critic_path: str | None  # None where nothing needs values
-    adapters: int | None  # parameters of the adapters; None without any
 
     @property
     def paths(self) -> list[str]:
@@ -49,15 +60,23 @@ class CheckedRun:
         )
 
 
-def check_run(config: Config, console: Console) -> CheckedRun:
-    """Find the model and raise a `UserError` for whatever does not belong together."""
-    load_extensions(config)
+def check_model(config: Config, console: Console) -> CheckedModel:
+    """Find the model and raise a `UserError` where it cannot be trained as the config says."""
     placement = choose_placement(config)
-    check_engine_reachable(config)
     keep_freed_memory(placement)
     model = find_model(config, console.note)
-    check_engine_model(config, model.config)
     adapters = policy.check_model(config, model.config)
+    parts.check_lengths(config, model.config, model.tokenizer)
+    return CheckedModel(config, placement, model, adapters)
+
+
+def check_run(config: Config, console: Console) -> CheckedRun:
+    """Do the same for a run that samples, whose engine, critic and stages are checked too."""
+    load_extensions(config)
+    check_engine_reachable(config)
+    checked = check_model(config, console)
+    model = checked.model
+    check_engine_model(config, model.config)
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model.config, model.tokenizer)
@@ -70,4 +89,4 @@ def check_run(config: Config, console: Console) -> CheckedRun:
             from whet.training.perception import check_sees_images
 
             check_sees_images(each.algorithm, model.processor)
-    return CheckedRun(config, placement, model, stages, critic_path, adapters)
+    return CheckedRun(config, checked.placement, model, checked.adapters, stages, critic_path)

@@ -1,4 +1,4 @@
-"""`whet train`: open the rooms, walk the loop, close them whatever happens."""
+"""`whet train`: check the config, open data, store and models, train, and close everything whatever happens."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from contextlib import ExitStack
 
 from transformers.utils import logging as transformers_logging
 
-from whet.config import Config
+from whet.config import Config, run_folder
 from whet.tracking.console import Console
-from whet.training.components import open_rooms
+from whet.tracking.run_folder import RunFolder
+from whet.training.checked import check_run
+from whet.training.data import count_steps, open_data
+from whet.training.interrupt import Interrupt
+from whet.training.models import open_models, prepare_device
+from whet.training.parts import open_scorer
+from whet.training.store import open_store
 from whet.training.trainer import Trainer
 
 
@@ -18,6 +24,29 @@ def train(config: Config) -> bool:
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     with ExitStack() as stack:
-        rooms = open_rooms(config, console, stack)
-        Trainer(rooms).fit()
-    return not rooms.interrupt.asked
+        trainer = open_trainer(config, console, stack)
+        trainer.fit()
+    return not trainer.interrupt.asked
+
+
+def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
+    """Build everything that a run needs, in the order that finds mistakes before work starts; weights come last.
+
+    What must be closed afterwards goes onto the stack.
+    """
+    # 1. check
+    run = check_run(config, console)
+    # 2. data
+    data, rows = open_data(config, run.model, console)
+    steps = console.total_steps = count_steps(config, data.train, run.stages)
+    # 3. store, and the reward workers, whose prints it holds
+    folder = stack.enter_context(RunFolder(run_folder(config)))
+    scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
+    scorer.check(rows)
+    store = open_store(run, folder, data.train, steps, console, stack)
+    # 4. models
+    prepare_device(run, console)
+    plan = run.plan(store.checkpoint, steps, folder.path)
+    models = open_models(plan, run.placement, run.model.tokenizer, console, stack)
+    interrupt = stack.enter_context(Interrupt(console.note))
+    return Trainer(run, data, store, models, scorer, interrupt, console, steps)

@@ -1,4 +1,4 @@
-"""The pieces that `open_rooms` puts together, each built from the config alone."""
+"""Pieces of a run that are built from the config alone, in this process or on a rank."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from whet.assets import resolve_data
 from whet.config import Config, resolve_path
-from whet.data.dataset import PromptDataset
-from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
-from whet.learn.reference import LocalReference
 from whet.model.load import load_model
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.registry import engine_can
@@ -22,15 +18,9 @@ from whet.tracking.console import Console
 from whet.training.budget import budget
 from whet.training.device import Placement
 from whet.training.offloading import shares_weights
-from whet.training.stages import Stages
-from whet.types import Prompt
 
 if TYPE_CHECKING:
     from whet.learn.critic import LocalCritic
-    from whet.model.processor import Processor
-    from whet.training.components import Rooms
-
-CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
 
 
 def resolver(config: Config) -> Callable[[str], Path]:
@@ -66,84 +56,21 @@ def check_lengths(
         )
 
 
-def open_data(
-    config: Config, tokenizer: PreTrainedTokenizerBase, console: Console, processor: Processor | None = None
-) -> tuple[PromptLoader | None, PromptLoader | None, list[Prompt]]:
-    """Training and validation loaders (None where not wanted), and a few rows to try the reward function on."""
-    data, resolve = config.data, resolver(config)
-    loader = val_loader = None
-    rows: list[Prompt] = []
-    for key in ("train_files", "val_files"):
-        files = ",".join(resolve_data(part.strip(), console.note) for part in getattr(data, key).split(","))
-        if not files or (key == "train_files" and config.trainer.val_only):
-            continue
-        limit = config.worker.rollout.limit_images
-        dataset = PromptDataset(files, data, tokenizer, f"data.{key}", resolve, processor, limit)
-        console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
-        if key == "train_files":
-            size = draw_size(config, len(dataset))
-            opened = loader = PromptLoader(dataset, size, data.shuffle, data.seed, warn=console.warn)
-        else:
-            size = data.val_batch_size
-            opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
-        rows = rows or opened.prompts(range(min(CHECKED_ROWS, len(dataset))))
-    return loader, val_loader, rows
-
-
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
     reward = config.worker.reward
     return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
 
 
-def count_steps(config: Config, loader: PromptLoader | None, stages: Stages) -> int:
-    """Training steps of the whole run, once every stage has enough rows to draw from."""
-    if loader is None:
-        return 0
-    for each in stages.configs:
-        loader.check_size(draw_size(each, len(loader)))
-    if (planned := stages.total_steps()) is not None:
-        return planned
-    if config.trainer.max_steps is not None:
-        return config.trainer.max_steps
-    prompts = loader.steps_per_epoch * draw_size(config, len(loader))
-    per_step = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
-    return max(1, prompts // per_step) * config.trainer.total_epochs
-
-
-def draw_size(config: Config, rows: int) -> int:
-    """How many prompts a step draws at a time."""
-    data = config.data
-    if rows < data.rollout_batch_size or data.mini_rollout_batch_size is None:
-        return data.rollout_batch_size  # with too few rows, the loader says what is wrong with it
-    if rows < data.mini_rollout_batch_size:
-        raise UserError(
-            f"data.mini_rollout_batch_size={data.mini_rollout_batch_size} is more than the {rows} rows of the training "
-            f"data: set it to {rows} or less."
-        )
-    return data.mini_rollout_batch_size
-
-
-def configure(rooms: Rooms, config: Config) -> None:
-    """Go on under the config of another stage; nothing is loaded or lost by it."""
-    rooms.config = config
-    rooms.configure_models(config)
-    if rooms.loader is not None:
-        rooms.loader.resize(draw_size(config, len(rooms.loader)))
-    rooms.control.enter(config)
-
-
-def configure_models(
-    config: Config, learner: LocalLearner, critic: LocalCritic | None, reference: LocalReference | None
-) -> None:
-    """The same for what holds weights."""
+def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic | None) -> None:
+    """Continue with the models of this process under the config of another stage."""
     temperature, actor = config.worker.rollout.temperature, config.worker.actor
     tokens = budget(config, "actor", learner.model)
     learner.configure(actor, temperature, tokens)
     if critic is not None:
         critic.configure(config.worker.critic, budget(config, "critic", critic.model.backbone))
-    if reference is not None:
-        reference.configure(actor, temperature, tokens.tokens_experience)
+    if learner.reference is not None:
+        learner.reference.configure(actor, temperature, tokens.tokens_experience)
 
 
 def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:

@@ -18,10 +18,11 @@ from whet.errors import UserError
 from whet.model.processor import Processor
 from whet.rollout.registry import engine_can
 from whet.training.measure import StepClock
+from whet.training.parts import recompute_old_log_probs
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
-    from whet.training.components import Rooms
+    from whet.training.signals import Sources
 
 
 def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
@@ -40,27 +41,27 @@ def is_visual(prompt: Prompt) -> bool:
 
 
 def visual_dependency(
-    rooms: Rooms, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
+    sources: Sources, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
 ) -> Tensor:
     """(B, T): the dependency S of each token, 0 for prompts of text alone, which cost no pass."""
-    algorithm, found_BT = rooms.config.algorithm, torch.zeros_like(old_log_probs_BT)
+    algorithm, found_BT = sources.config.algorithm, torch.zeros_like(old_log_probs_BT)
     rows = [row for row, sample in enumerate(samples) if is_visual(sample.prompt)]
     if not rows:
         return found_BT
     chosen = [samples[row] for row in rows]
     with clock.stage("mask_images", len(rows)):
-        assert rooms.processor is not None, "without one no run begins that comes here"
-        twins = mask_samples(chosen, rooms.processor, algorithm, rooms.config.worker.rollout.seed, step)
+        assert sources.processor is not None, "without one no run begins that comes here"
+        twins = mask_samples(chosen, sources.processor, algorithm, sources.config.worker.rollout.seed, step)
     with clock.stage("masked_log_probs"):
         if algorithm.perception_kl == "full":
-            dependency = bounded(rooms.learner.masked_kl(chosen, twins))
+            dependency = bounded(sources.models.learner.masked_kl(chosen, twins))
         else:
-            masked_BT = rooms.learner.log_probs(twins)
+            masked_BT = sources.models.learner.log_probs(twins)
             T = masked_BT.shape[1]
             plain_BT = old_log_probs_BT[rows, :T].clone()
-            moved = [i for i, sample in enumerate(chosen) if not _is_of_these_weights(rooms, sample)]
+            moved = [i for i, sample in enumerate(chosen) if not _is_of_these_weights(sources, sample)]
             if moved:  # the difference would be that of two policies
-                own_BT = rooms.learner.log_probs([chosen[i] for i in moved])
+                own_BT = sources.models.learner.log_probs([chosen[i] for i in moved])
                 plain_BT[moved, : own_BT.shape[1]] = own_BT
             dependency = token_dependency(masked_BT, plain_BT)
     found_BT[rows, : dependency.shape[1]] = dependency
@@ -87,9 +88,9 @@ def mask_samples(
     return [replace(sample, prompt=prompts[key]) for key, sample in zip(keys, samples)]
 
 
-def _is_of_these_weights(rooms: Rooms, sample: Sample) -> bool:
+def _is_of_these_weights(sources: Sources, sample: Sample) -> bool:
     """Whether a sample's old log-probs are the learner's own, of the weights as they are now."""
-    config = rooms.config
-    if rooms.recompute_old_log_probs:
-        return config.algorithm.rollout_correction.active or sample.version == rooms.engine.version
-    return engine_can(config).exact_log_probs and sample.version == rooms.engine.version
+    config = sources.config
+    if recompute_old_log_probs(config):
+        return config.algorithm.rollout_correction.active or sample.version == sources.models.engine.version
+    return engine_can(config).exact_log_probs and sample.version == sources.models.engine.version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 
 if TYPE_CHECKING:
-    from whet.distributed import Group, Rank
+    from whet.distributed import Rank
     from whet.learn.protocol import Critic, Learner, Reference
     from whet.rollout.engine import Engine
     from whet.training.rank import RankWorker
@@ -46,4 +47,4 @@ class Models:
     learner: Learner
     critic: Critic | None
     reference: Reference | None
-    group: Group | None = None  # the ranks that learn
+    configure: Callable[[Config], None]  # continue under the config of another stage

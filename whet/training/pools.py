@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from whet.distributed import Cluster, Placement
+from whet.config import Config
+from whet.distributed import Cluster, Group, Placement
 from whet.rollout.engine import Engine
 from whet.training.plan import Models, RankPlan
 from whet.training.remote import remote_critic, remote_learner, remote_reference
@@ -34,5 +36,9 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
         remote_learner(learn),
         remote_critic(learn) if plan.critic_path is not None else None,
         remote_reference(learn) if plan.uses_reference else None,
-        learn,
+        partial(_configure, learn),
     )
+
+
+def _configure(ranks: Group, config: Config) -> None:
+    ranks.call("configure", config)

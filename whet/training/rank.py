@@ -73,7 +73,7 @@ class RankWorker:
 
     def configure(self, config: Config) -> None:
         """Continue under the config of another stage."""
-        parts.configure_models(config, self._learner, self._critic, self._learner.reference)
+        parts.configure_models(config, self._learner, self._critic)
 
     def publish(self, version: int) -> None:
         """Give the current weights this version, and load them into engines that have a copy of their own."""

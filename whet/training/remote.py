@@ -49,9 +49,7 @@ def remote(protocol: type[P], part: str, group: Group) -> P:
 
     Methods without a declaration keep the protocol's own body, which holds for ranks.
     """
-    methods = {
-        name: _remote_method(getattr(protocol, name), part, call) for name, call in rank_calls(protocol).items()
-    }
+    methods = {name: _remote_method(getattr(protocol, name), part, call) for name, call in rank_calls(protocol).items()}
     bases: tuple[type, ...] = (RemotePart, protocol)
     made = new_class(f"Remote{protocol.__name__}", bases, exec_body=lambda namespace: namespace.update(methods))
     found: P = made(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,87 +13,101 @@ from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
 from whet.training.experience import for_fresh, sampler_log_probs
 from whet.training.measure import StepClock
+from whet.training.parts import recompute_old_log_probs
 from whet.types import Sample
 
 if TYPE_CHECKING:
-    from whet.training.components import Rooms
+    from whet.config import Config
+    from whet.model.processor import Processor
+    from whet.training.plan import Models
+    from whet.training.rollouts import Rollouts
 
-Provider = Callable[["Rooms", Sequence[Sample], StepClock], Tensor]
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What signals are computed from."""
+
+    config: Config
+    models: Models
+    rollouts: Rollouts  # for responses that a signal needs besides the step's samples
+    processor: Processor | None  # what the model makes of images; None for a model of text alone
+
+
+Provider = Callable[[Sources, Sequence[Sample], StepClock], Tensor]
 
 
 def compute_signals(
-    rooms: Rooms, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
+    sources: Sources, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
 ) -> dict[str, Tensor]:
     """What the configured estimator and penalties want to know of scored samples before the update, by name."""
-    algorithm = rooms.config.algorithm
+    algorithm = sources.config.algorithm
     needs = list(needs_of(algorithm.adv_estimator))
-    if rooms.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
+    if sources.models.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
         needs.append("full_kl")  # in the loss it is made in the update, with its gradient
-    found = {name: _PROVIDERS[name](rooms, samples, clock) for name in needs}
+    found = {name: _PROVIDERS[name](sources, samples, clock) for name in needs}
     if algorithm.needs_dependency:
         from whet.training.perception import visual_dependency
 
-        found["dependency"] = visual_dependency(rooms, samples, old_log_probs_BT, step, clock)
+        found["dependency"] = visual_dependency(sources, samples, old_log_probs_BT, step, clock)
     return found
 
 
-def old_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+def old_log_probs(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B, T) of the policy that the update moves away from: the sampler's numbers, or the learner's own.
 
     The learner's pass gives those of the policy that wrote a sample only where that is this step's. With a rollout
     correction it stands for all: importance weights then lead from whoever wrote a sample to the learner.
     """
     sampled = sampler_log_probs(samples)
-    if not rooms.recompute_old_log_probs:
+    if not recompute_old_log_probs(sources.config):
         return sampled
     with clock.stage("old_log_probs"):
-        own = rooms.learner.log_probs(samples)
-    if rooms.config.algorithm.rollout_correction.active:
+        own = sources.models.learner.log_probs(samples)
+    if sources.config.algorithm.rollout_correction.active:
         return own
-    return for_fresh(samples, rooms.engine.version, own, otherwise=sampled)
+    return for_fresh(samples, sources.models.engine.version, own, otherwise=sampled)
 
 
-def reference_log_probs(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:
+def reference_log_probs(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:
     """(B, T) under the frozen reference; None without one, and where KL is not estimated from log-probs."""
-    if rooms.reference is None or rooms.config.algorithm.kl_penalty == "full":
+    if sources.models.reference is None or sources.config.algorithm.kl_penalty == "full":
         return None
     with clock.stage("ref_log_probs"):
-        return rooms.reference.log_probs(samples)
+        return sources.models.reference.log_probs(samples)
 
 
-def _full_kl(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+def _full_kl(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B, T): exact KL over the vocabulary from the reference."""
-    assert rooms.reference is not None, "only asked for where there is one"
     with clock.stage("full_kl"):
-        return rooms.learner.full_kl(samples, rooms.reference)
+        return sources.models.learner.full_kl(samples)
 
 
-def _values(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+def _values(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B, T) of the critic's values."""
-    assert rooms.critic is not None, "it is built for every estimator that needs values"
+    assert sources.models.critic is not None, "it is built for every estimator that needs values"
     with clock.stage("values"):
-        return rooms.critic.values(samples)
+        return sources.models.critic.values(samples)
 
 
-def _sum_pi_squared(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+def _sum_pi_squared(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B, T) of Σ_v π(v)² under the weights that sampled."""
     with clock.stage("sum_pi_squared"):
-        return rooms.learner.sum_pi_squared(samples)
+        return sources.models.learner.sum_pi_squared(samples)
 
 
-def _baselines(rooms: Rooms, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+def _baselines(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
     """(B,): the score of one greedy response to each sample's prompt. Greedy needs no random numbers, so no ids."""
     prompts = {sample.group: sample.prompt for sample in samples}
-    rollout = rooms.config.worker.rollout
+    rollout = sources.config.worker.rollout
     params = SamplingParams(
         temperature=0.0,
-        max_tokens=rooms.config.data.max_response_length,
+        max_tokens=sources.config.data.max_response_length,
         stop=tuple(rollout.stop),
         ignore_eos=rollout.ignore_eos,
     )
     with clock.stage("baseline", len(prompts)) as advance:
-        greedy = rooms.generate(list(prompts.values()), params, range(len(prompts)), advance)
-        rooms.score(greedy)
+        greedy = sources.rollouts.generate(list(prompts.values()), params, range(len(prompts)), advance)
+        sources.rollouts.score(greedy)
     scores = dict(zip(prompts, (sample.reward for sample in greedy)))
     return torch.tensor([scores[sample.group] for sample in samples])
 

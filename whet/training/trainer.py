@@ -1,164 +1,193 @@
-"""The loop: prompts → samples → rewards → advantages → update, and what surrounds it.
+"""A step of reinforcement learning: prompts → samples → rewards → advantages → update.
 
-`Trainer.fit` reads like the picture in docs/architecture.md. How any of the rooms does its part is not known here, and
-no algorithm has its name here.
+`Trainer.train_step` reads like the picture in docs/architecture.md. The loop around it is `fit.py`. The trainer does
+not know how the packages do their parts, and names no algorithm.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
+from typing import Any
 
-from whet.config import Config, val_rollout
+import torch
+
 from whet.errors import RewardsFailedError
-from whet.rollout.engine import SamplingParams
+from whet.learn.protocol import Trained
+from whet.rewards.scorer import RewardScorer
+from whet.tracking.console import Console
 from whet.training.batch import BatchMaker
-from whet.training.components import Rooms
-from whet.training.correction import warn_of_skips
-from whet.training.divergence import DivergenceWatch, check_weights, diverged
+from whet.training.checked import CheckedRun
+from whet.training.control import Control
+from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
+from whet.training.fit import FitLoop
+from whet.training.groups import load_groups, save_groups
+from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.no_rewards import saving_steps_before, stopped
-from whet.training.objective import objective
-from whet.training.signals import compute_signals, old_log_probs, reference_log_probs
-from whet.training.state import TrainerState
-from whet.training.validation import summarise, validation_params
+from whet.training.models import configure_models, publish, trained_models
+from whet.training.objective import objective, warn_of_skips
+from whet.training.plan import Models
+from whet.training.rollouts import Rollouts
+from whet.training.signals import Sources, compute_signals, old_log_probs, reference_log_probs
+from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
+from whet.training.store import RunStore
+from whet.training.validation import validate
 from whet.training.values import update_critic
 from whet.types import Prompt, Sample
 
 
-class Trainer:
-    """Runs a config's rooms until the last step, an interrupt, or an error."""
+class Trainer(FitLoop):
+    """Trains a policy on what its samples score."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self.rooms, self.state = rooms, TrainerState()
-        self.batches = BatchMaker(rooms, self.state)
-        self.watch = DivergenceWatch()
+    state: TrainerState
+
+    def __init__(
+        self,
+        run: CheckedRun,
+        data: Loaders[Prompt],
+        store: RunStore,
+        models: Models,
+        scorer: RewardScorer | None,
+        interrupt: Interrupt,
+        console: Console,
+        total_steps: int,
+    ) -> None:
+        """`scorer` is None where the caller gives scores."""
+        super().__init__(run.config, store, interrupt, console, total_steps)
+        self.data, self.model, self.stages, self.models = data, run.model, run.stages, models
+        self.state, self.control = TrainerState(), Control(run.config)
+        self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer)
+        self.batches = BatchMaker(self.rollouts, data.train, self.state, console)
+        self._stage_ended = False
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet
 
     @property
-    def config(self) -> Config:
-        """The config of the current stage."""
-        return self.rooms.config
-
-    def fit(self) -> None:
-        """Train from wherever the run stands to its last step."""
-        rooms, state, config = self.rooms, self.state, self.config.trainer
-        state.restore(rooms)
-        check_weights(rooms.trained, rooms.checkpoint)
-        rooms.enter_stage()
-        started = time.perf_counter()
-        if config.val_only or (config.val_before_train and state.step == 0):
-            self.report(self.validate())
-        while state.step < rooms.total_steps and not config.val_only and not rooms.interrupt.asked:
-            state.step += 1
-            metrics = self.train_step()
-            self.stop_if(self.watch.observe(metrics), metrics)
-            metrics |= self.validate_if_due(metrics)
-            stage_ended = rooms.stages.observe(metrics)
-            if rooms.stages.is_over:
-                rooms.end_at(state.step)
-            self.report(metrics | self.validate_if_due(metrics))  # this may have become the last step
-            if stage_ended:
-                state.begin_stage(rooms)
-            last = state.step == rooms.total_steps or rooms.interrupt.asked
-            if last:
-                self.stop_if(self.watch.reason_not_to_save())
-            # A state that could not be updated may be a broken one: the checkpoints before it stay the newest.
-            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
-                state.save(rooms)
-        state.say_goodbye(rooms, time.perf_counter() - started)
-
-    def stop_if(self, reason: str | None, metrics: dict[str, float] | None = None) -> None:
-        """End the run with an error where there is a reason, after reporting the step's metrics."""
-        if reason is not None:
-            self.report(metrics or {})
-            raise diverged(self.config, self.rooms.folder.path, self.state.step, reason)
-
-    def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
-        """Every `val_freq` steps, and after the last step of a run that validates at all; once for each step.
-
-        Where no validation sample could be scored, the step is reported with its metrics `trained` and saved, and the
-        run ends.
-        """
-        config, step = self.config.trainer, self.state.step
-        if step == self.rooms.total_steps:
-            due = config.val_freq > 0 or config.val_before_train
-        else:
-            due = config.val_freq > 0 and step % config.val_freq == 0
-        if not due or self.state.latest.get("step") == step:
-            return {}
-        try:
-            return self.validate()
-        except RewardsFailedError as error:
-            self.report(trained)
-            raise stopped(self.rooms, self.state, error) from None
+    def trained(self) -> dict[str, Trained]:
+        """The policy, and the critic where there is one."""
+        return trained_models(self.models)
 
     def train_step(self) -> dict[str, float]:
-        """One round through the rooms; returns its metrics."""
-        rooms, state = self.rooms, self.state
-        clock = StepClock(rooms.console)
-        with saving_steps_before(rooms, state):
-            batch = self.batches.make(clock)
+        """Take one step; return its metrics."""
+        state, clock = self.state, StepClock(self.console)
+        try:
+            with state.rewound_on_failure(self.data.train):
+                batch = self.batches.make(self.config, clock)
+        except RewardsFailedError as error:
+            raise self.stopped(error) from None
         metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
-        rooms.tracker.samples(state.step, "train", shown)
-        return metrics | clock.metrics(shown, batch.drawn) | rooms.position(state.step)
+        self.store.tracker.samples(state.step, "train", shown)
+        return metrics | clock.metrics(shown, batch.drawn) | self.position()
 
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
-        """Update the policy on scored samples; returns what happened as metrics."""
-        rooms, state = self.rooms, self.state
-        old = old_log_probs(rooms, samples, clock)
-        ref = reference_log_probs(rooms, samples, clock)
-        computed = compute_signals(rooms, samples, old, state.step, clock)
-        experience, metrics = make_experience(samples, old, ref, self.config.algorithm, computed, rooms.control.kl)
-        experience, drawn_anew = resampled(experience, self.config, state.step)
-        metrics |= drawn_anew | update_critic(rooms, experience, state.step, clock)
-        weights = rooms.control.coefficients(experience)
-        if state.step > self.config.trainer.critic_warmup:
-            with clock.stage("update", len(samples) * self.config.worker.actor.ppo_epochs) as advance:
-                loss = objective(experience, self.config, weights, rooms.reference)
-                chosen, version = experience.samples, rooms.engine.version
-                metrics |= rooms.learner.update(chosen, loss, state.step, rooms.mini_batch, advance, version)
-            warn_of_skips(metrics, state.step, rooms.console.warn)
+        """Update the policy on scored samples; return what happened as metrics."""
+        config, models, step = self.config, self.models, self.state.step
+        sources = Sources(config, models, self.rollouts, self.model.processor)
+        old = old_log_probs(sources, samples, clock)
+        ref = reference_log_probs(sources, samples, clock)
+        computed = compute_signals(sources, samples, old, step, clock)
+        experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
+        experience, drawn_anew = resampled(experience, config, step)
+        metrics |= drawn_anew | update_critic(models.critic, config, experience, step, clock)
+        weights = self.control.coefficients(experience)
+        if step > config.trainer.critic_warmup:
+            with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
+                loss = objective(experience, config, weights)
+                mini_batch = config.worker.actor.global_batch_size * config.worker.rollout.n
+                chosen, version = experience.samples, models.engine.version
+                metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version)
+            warn_of_skips(metrics, step, self.console.warn)
             with clock.stage("weights"):
-                rooms.publish(rooms.engine.version + 1)
-        metrics |= experience.metrics() | rooms.control.observe(experience, weights, metrics)
+                publish(models, models.engine.version + 1)
+        metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
     def validate(self) -> dict[str, float]:
         """Sample and score the validation prompts; {} when there are none."""
-        rooms, state = self.rooms, self.state
-        if rooms.val_loader is None:
+        if self.data.val is None:
             return {}
-        assert rooms.scorer is not None, "every run that validates has a reward function"
-        params = validation_params(val_rollout(self.config), self.config.data.max_response_length)
-        clock = StepClock(rooms.console)
-        samples: list[Sample] = []
-        with clock.stage("validate"):
-            for prompts in rooms.val_loader:
-                drawn = self.rollout(clock, prompts, params, first_id=len(samples))
-                rooms.scorer.score(drawn)
-                samples += drawn
-        rooms.scorer.require_scores(samples, f"validation at step {state.step}")
-        metrics = summarise(samples, params.n) | {"timing_s/validate": clock.seconds["validate"]}
-        state.note_validation(metrics)
-        rooms.tracker.samples(state.step, "val", samples)
-        self._shown = samples[:: params.n][: self.config.trainer.val_generations_to_log]
+        step = self.state.step
+        samples, metrics = validate(self.rollouts, self.data.val, self.config, step, StepClock(self.console))
+        self.state.note_validation(metrics)
+        self.store.tracker.samples(step, "val", samples)
+        self._shown = [s for s in samples if s.index == 0][: self.config.trainer.val_generations_to_log]
         return metrics
 
     def report(self, metrics: dict[str, float]) -> None:
         """Send a step's metrics, and the generations of its validation, wherever the config wants them."""
-        if metrics:  # a run without validation data has nothing to say before its first step
-            self.rooms.tracker.log(self.state.step, metrics)
+        super().report(metrics)
         if self._shown:
-            self.rooms.tracker.table(self.state.step, self._shown)
+            self.store.tracker.table(self.state.step, self._shown)
             self._shown = []
 
-    def rollout(
-        self, clock: StepClock, prompts: Sequence[Prompt], params: SamplingParams, first_id: int
-    ) -> list[Sample]:
-        """n samples for each prompt, timed; their ids name them for the random numbers."""
-        ids = range(first_id, first_id + len(prompts) * params.n, params.n)
-        with clock.stage("rollout", len(prompts) * params.n) as advance:
-            return self.rooms.generate(prompts, params, ids, advance)
+    def position(self) -> dict[str, float]:
+        """Return how far the run is, as metrics."""
+        epoch = self.data.train.epoch if self.data.train else 0
+        return {"train/step": self.state.step, "train/epoch": epoch} | self.stages.metrics()
+
+    def step_measured(self, metrics: dict[str, float]) -> None:
+        """Let the stage see the metrics; the end of the last stage is that of the run."""
+        self._stage_ended = self.stages.observe(metrics)
+        if self.stages.is_over:
+            self.end_at(self.state.step)
+
+    def step_reported(self) -> None:
+        """Go on to the next stage; groups sampled under the last one's settings are left behind."""
+        if self._stage_ended:
+            self.state.carried = []
+            self.stages.announce_end()
+            if not self.stages.is_over:
+                self.configure()
+                self.stages.announce()
+
+    def configure(self) -> None:
+        """Go on under the config of the current stage; nothing is loaded or lost by it."""
+        config = self.config = self.rollouts.config = self.stages.config
+        configure_models(self.models, config)
+        if self.data.train is not None:
+            self.data.train.resize(draw_size(config, len(self.data.train)))
+        self.control.enter(config)
+
+    def save(self) -> None:
+        """Write a checkpoint of this step."""
+        state, loader = self.state, self.data.train
+        meta: dict[str, Any] = {
+            "samples_drawn": state.samples_drawn,
+            "before": state.before,
+            "latest": state.latest,
+            "version": self.models.engine.version,
+            "empty_steps": state.empty_steps,
+            "loader": loader.state_dict() if loader else None,
+            "control": self.control.state_dict(),
+            "stages": self.stages.state_dict(),
+            "config": self.stages.base.stored(),
+        }
+        if state.latest.get("step") == state.step:  # only what was validated at this very step can be called best
+            score = state.latest.get("val/accuracy", state.latest["val/reward"])
+            meta["score"] = score if math.isfinite(score) else None
+        with self.console.stage("save"), self.store.checkpoints.writing(state.step, meta) as folder:
+            save_models(folder, self.trained, self.model, self.config.trainer.save_model_only)
+            if state.carried:
+                save_groups(state.carried, folder / "carried.json")
+            torch.save(random_state(), folder / "rng.pt")
+
+    def restore(self) -> None:
+        """Continue from the checkpoint that the models were built from, if any, under the config of its stage."""
+        checkpoint, state = self.store.checkpoint, self.state
+        publish(self.models, checkpoint.meta["version"] if checkpoint else 0)
+        if checkpoint is not None:
+            meta = checkpoint.meta
+            state.step, state.samples_drawn = checkpoint.step, meta["samples_drawn"]
+            state.before, state.latest, state.empty_steps = meta["before"], meta["latest"], meta["empty_steps"]
+            self.stages.load_state_dict(meta["stages"])
+            if self.stages.is_over:
+                self.end_at(state.step)
+            self.configure()
+            self.control.load_state_dict(meta["control"])
+            if self.data.train is not None and (checkpoint.path / "carried.json").exists():
+                state.carried = load_groups(checkpoint.path / "carried.json", self.data.train)
+            restore_optimizers(checkpoint.path, self.trained, self.console.warn)
+            restore_random(checkpoint.path / "rng.pt")
+        else:
+            self.configure()
+        self.stages.announce()

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
 
+from whet.config import Config, val_rollout
 from whet.config.rollout import RolloutConfig
+from whet.data.loader import PromptLoader
 from whet.rollout.engine import SamplingParams
-from whet.training.measure import correctness, is_solved, mean_scores
-from whet.types import Sample
+from whet.training.measure import StepClock, correctness, is_solved, mean_scores
+from whet.training.rollouts import Rollouts
+from whet.types import Prompt, Sample
 
 # Validation draws from a stream of its own, the same at every validation, so that two of them compare.
 _VALIDATION_STREAM = 0x76616C
@@ -34,6 +37,24 @@ def validation_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
     """How validation samples are drawn, given the rollout config with its overrides applied."""
     params = sampling_params(config, max_tokens)
     return replace(params, seed=params.seed + _VALIDATION_STREAM)
+
+
+def validate(
+    rollouts: Rollouts, loader: PromptLoader[Prompt], config: Config, step: int, clock: StepClock
+) -> tuple[list[Sample], dict[str, float]]:
+    """Sample and score every validation prompt; return the samples in prompt order and their metrics."""
+    assert rollouts.scorer is not None, "every run that validates has a reward function"
+    params = validation_params(val_rollout(config), config.data.max_response_length)
+    samples: list[Sample] = []
+    with clock.stage("validate"):
+        for prompts in loader:
+            ids = range(len(samples), len(samples) + len(prompts) * params.n, params.n)
+            with clock.stage("rollout", len(prompts) * params.n) as advance:
+                drawn = rollouts.generate(prompts, params, ids, advance)
+            rollouts.scorer.score(drawn)
+            samples += drawn
+    rollouts.scorer.require_scores(samples, f"validation at step {step}")
+    return samples, summarise(samples, params.n) | {"timing_s/validate": clock.seconds["validate"]}
 
 
 def summarise(samples: Sequence[Sample], n: int) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,23 +12,21 @@ from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.value_loss import value_loss
 from whet.config.schema import Config
-from whet.learn.protocol import MiniBatchLoss, Objective
+from whet.learn.protocol import Critic, MiniBatchLoss, Objective
 from whet.training.experience import Experience
 from whet.training.measure import StepClock
 
-if TYPE_CHECKING:
-    from whet.training.components import Rooms
 
-
-def update_critic(rooms: Rooms, experience: Experience, step: int, clock: StepClock) -> dict[str, float]:
+def update_critic(
+    critic: Critic | None, config: Config, experience: Experience, step: int, clock: StepClock
+) -> dict[str, float]:
     """Train the critic on the returns; do nothing for estimators that need no values."""
-    if rooms.critic is None or experience.values_BT is None:
+    if critic is None or experience.values_BT is None:
         return {}
-    config = rooms.config.worker.critic
-    mini_batch = config.global_batch_size * rooms.config.worker.rollout.n
-    loss = ValueObjective(experience, experience.values_BT, rooms.config)
-    with clock.stage("update_critic", len(experience.samples) * config.ppo_epochs) as advance:
-        metrics = rooms.critic.update(experience.samples, loss, step, mini_batch, advance)
+    mini_batch = config.worker.critic.global_batch_size * config.worker.rollout.n
+    loss = ValueObjective(experience, experience.values_BT, config)
+    with clock.stage("update_critic", len(experience.samples) * config.worker.critic.ppo_epochs) as advance:
+        metrics = critic.update(experience.samples, loss, step, mini_batch, advance)
     return metrics | value_metrics(experience.values_BT, experience.returns_BT, experience.mask_BT)
 
 

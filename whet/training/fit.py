@@ -1,0 +1,136 @@
+"""The loop that every training job runs: steps, validation, checkpoints, interrupts, divergence, closing lines.
+
+`whet train` and `whet sft` subclass `FitLoop` and supply `train_step`, `validate`, `save` and `restore`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from whet.config import Config
+from whet.errors import RewardsFailedError
+from whet.tracking.console import Console
+from whet.training.divergence import DivergenceWatch, Trained, check_weights, diverged
+from whet.training.interrupt import Interrupt
+from whet.training.state import RunState
+from whet.training.store import RunStore
+
+
+class FitLoop(ABC):
+    """Trains from wherever the run stands to its last step, an interrupt, or an error."""
+
+    state: RunState
+
+    def __init__(
+        self, config: Config, store: RunStore, interrupt: Interrupt, console: Console, total_steps: int
+    ) -> None:
+        self.config = config  # of the current stage
+        self.store, self.interrupt, self.console = store, interrupt, console
+        self.total_steps = total_steps
+        self.watch = DivergenceWatch()
+
+    def fit(self) -> None:
+        """Train to the last step."""
+        state, config = self.state, self.config.trainer
+        self.restore()
+        check_weights(self.trained, self.store.checkpoint)
+        started = time.perf_counter()
+        if config.val_only or (config.val_before_train and state.step == 0):
+            self.report(self.validate())
+        while state.step < self.total_steps and not config.val_only and not self.interrupt.asked:
+            state.step += 1
+            metrics = self.train_step()
+            self.stop_if(self.watch.observe(metrics), metrics)
+            metrics |= self.validate_if_due(metrics)
+            self.step_measured(metrics)
+            self.report(metrics | self.validate_if_due(metrics))  # this may have become the last step
+            self.step_reported()
+            last = state.step == self.total_steps or self.interrupt.asked
+            if last:
+                self.stop_if(self.watch.reason_not_to_save())
+            # A state that could not be updated may be a broken one: the checkpoints before it stay the newest.
+            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
+                self.save()
+        self.say_goodbye(time.perf_counter() - started)
+
+    @property
+    @abstractmethod
+    def trained(self) -> Mapping[str, Trained]:
+        """The models that are trained and saved, by the names of their folders in a checkpoint."""
+
+    @abstractmethod
+    def train_step(self) -> dict[str, float]:
+        """Take the step `state.step`; return its metrics."""
+
+    @abstractmethod
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of a validation, noted in the state; {} without validation data."""
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write a checkpoint of this step."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Continue from `store.checkpoint`, if there is one; models and loader have its weights and position."""
+
+    def step_measured(self, metrics: dict[str, float]) -> None:
+        """Decide by a step's metrics, before they are reported, whether it was the last."""
+        return
+
+    def step_reported(self) -> None:
+        """Prepare the next step."""
+        return
+
+    def report(self, metrics: dict[str, float]) -> None:
+        """Send a step's metrics wherever the config wants them."""
+        if metrics:  # a run without validation data has nothing to say before its first step
+            self.store.tracker.log(self.state.step, metrics)
+
+    def end_at(self, step: int) -> None:
+        """Make this the last step of the run."""
+        self.total_steps = self.console.total_steps = step
+
+    def stop_if(self, reason: str | None, metrics: dict[str, float] | None = None) -> None:
+        """End the run with an error where there is a reason, after reporting the step's metrics."""
+        if reason is not None:
+            self.report(metrics or {})
+            raise diverged(self.config, self.store.folder.path, self.state.step, reason)
+
+    def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
+        """Validate every `val_freq` steps, and after the last step of a run that validates at all; once per step.
+
+        Where no validation sample could be scored, the step is reported with its metrics `trained` and saved, and the
+        run ends.
+        """
+        config, step = self.config.trainer, self.state.step
+        if step == self.total_steps:
+            due = config.val_freq > 0 or config.val_before_train
+        else:
+            due = config.val_freq > 0 and step % config.val_freq == 0
+        if not due or self.state.latest.get("step") == step:
+            return {}
+        try:
+            return self.validate()
+        except RewardsFailedError as error:
+            self.report(trained)
+            raise self.stopped(error) from None
+
+    def stopped(self, error: RewardsFailedError) -> RewardsFailedError:
+        """Save the state, unless it is saved already, and say in the error how the run continues."""
+        step = self.state.step
+        if step == 0:
+            return RewardsFailedError(f"{error} Nothing was trained yet; start the run again.")
+        folder = self.store.checkpoints.folder / f"global_step_{step}"
+        if not folder.exists():
+            self.save()
+        return RewardsFailedError(f"{error} The same command goes on from {folder}.")
+
+    def say_goodbye(self, seconds: float) -> None:
+        """Print the closing lines."""
+        state, resume = self.state, None
+        if state.step < self.total_steps and not self.config.trainer.val_only:
+            resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
+        self.console.done(state.step, self.store.folder.path, seconds, state.before, state.latest, resume)

@@ -1,0 +1,76 @@
+"""The models of a run: policy, engine, critic and reference, in this process or on ranks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from transformers import PreTrainedTokenizerBase
+
+from whet.config import Config
+from whet.learn.protocol import Trained
+from whet.model.fused import make_exact
+from whet.model.load import count_parameters
+from whet.rollout.registry import open_engine
+from whet.rollout.spec import Opening
+from whet.tracking.console import Console
+from whet.training import critics, parts, policy
+from whet.training.checked import CheckedModel
+from whet.training.device import Placement, choose_placement, choose_threads, is_distributed
+from whet.training.offloading import offload_notes
+from whet.training.plan import Models, RankPlan
+
+if TYPE_CHECKING:
+    from whet.learn.critic import LocalCritic
+
+
+def prepare_device(run: CheckedModel, console: Console) -> None:
+    """Choose how many threads compute, and say which keys of offloading have no effect."""
+    choose_threads(run.placement, count_parameters(run.model.path))
+    for note in offload_notes(run.config, run.placement.device):
+        console.note(note)
+
+
+def open_models(
+    plan: RankPlan, placement: Placement, tokenizer: PreTrainedTokenizerBase, console: Console, stack: ExitStack
+) -> Models:
+    """Load what holds weights: on the ranks of several devices, or on the one that this process has."""
+    if is_distributed(plan.config):
+        from whet.training.pools import open_remote_models  # and with it Ray
+
+        return open_remote_models(plan, plan.folder / "ranks", console.note, stack)
+    config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
+    model = policy.load_policy(config, path, checkpoint, placement, console.note)
+    if config.worker.rollout.exact:
+        make_exact(model)
+    engine = open_engine(Opening(config, model, tokenizer, plan.ends, plan.folder / "rollout.log"))
+    stack.callback(engine.close)
+    learner = parts.open_learner(config, model, steps)
+    critic = _open_critic(plan) if plan.critic_path else None
+    reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
+    configure = partial(parts.configure_models, learner=learner, critic=critic)
+    return Models(engine, learner, critic, reference, configure)
+
+
+def publish(models: Models, version: int) -> None:
+    """Give the engine the policy's weights as they are now, under this version."""
+    with models.learner.engine_weights() as weights:
+        models.engine.load_weights(weights, version)
+
+
+def configure_models(models: Models, config: Config) -> None:
+    """Let the models go on under the config of another stage, wherever they are."""
+    models.configure(config)
+
+
+def trained_models(models: Models) -> dict[str, Trained]:
+    """Return what is trained and saved, by the name of its folder in a checkpoint."""
+    found: dict[str, Trained] = {"actor": models.learner}
+    return found if models.critic is None else found | {"critic": models.critic}
+
+
+def _open_critic(plan: RankPlan) -> LocalCritic:
+    placement = choose_placement(plan.config, "critic")
+    weights = critics.critic_weights(plan.critic_path or "", plan.checkpoint)
+    return critics.open_critic(plan.config, critics.load_critic(plan.config, weights, placement), plan.total_steps)
