@@ -144,7 +144,7 @@ class _SamplerDifference:
     def metrics(self, ranks: Ranks) -> dict[str, float]:
         """Return mean and maximum over all ranks; every rank must call it."""
         gaps = read_scalars(self._gaps) if self._gaps else []
-        found = ranks.collect({"sum": sum(gaps[::2]), "max": _largest(gaps[1::2]), "tokens": self._tokens})
+        found = ranks.gathered({"sum": sum(gaps[::2]), "max": _largest(gaps[1::2]), "tokens": self._tokens})
         tokens = sum(each["tokens"] for each in found)
         if not tokens:
             return {}

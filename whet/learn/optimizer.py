@@ -76,8 +76,8 @@ def broken_weights(model: nn.Module, trained_only: bool = False) -> list[str]:
     peaks = [torch.linalg.vector_norm(p, ord=float("inf")).float() if p.numel() else p.new_zeros(()) for _, p in chosen]
     broken = ~torch.isfinite(torch.stack([peak.float() for peak in peaks]))
     ranks = ranks_of(model)
-    if ranks.everyone is not None:
+    if ranks.world is not None:
         flags = broken.to(ranks.device, torch.int32)
-        dist.all_reduce(flags, dist.ReduceOp.MAX, group=ranks.everyone)
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=ranks.world)
         broken = flags.bool()
     return [name for (name, _), is_broken in zip(chosen, broken.tolist()) if is_broken]

@@ -141,7 +141,7 @@ def passes(
     cut = micro_batches([samples[i] for i in mine], share_prefix, max_tokens, max_samples)
     micros = [[mine[i] for i in rows] for rows in cut]
     # 2. As many idle passes as the busiest rank has micro-batches more.
-    idle = ranks.most(len(micros)) - len(micros)
+    idle = ranks.maximum(len(micros)) - len(micros)
     written = (i for i, sample in enumerate(samples) if sample.ids)
     shortest = min(written, key=lambda i: len(samples[i].prompt.ids) + len(samples[i].ids), default=None)
     return Passes(micros, idle, [] if shortest is None else [shortest])

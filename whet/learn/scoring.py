@@ -108,4 +108,4 @@ def gather(
         if counts:
             out_BT[rows, : values_bt.shape[1]] = values_bt.float().cpu()
     # 3. Rows of other ranks' shares are 0 here: the sum over ranks has every row once.
-    return ranks.added(out_BT)
+    return ranks.summed(out_BT)
