@@ -88,15 +88,16 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
         self.model.train()
         for epoch in range(self.config.ppo_epochs):
             for first in range(0, len(samples), mini_batch):
-                # 2. A mini-batch is b consecutive rows of the batch. The objective sees all of them, on every rank.
+                # 2. A mini-batch: b consecutive rows of the B samples. The objective sees all of them, on every rank.
                 rows = list(range(first, min(first + mini_batch, len(samples))))
                 chosen = [samples[row] for row in rows]
                 mini_batch_loss = objective.begin(rows, partial(self.current, chosen))
                 history["update_skipped"].append(float(mini_batch_loss is None))
                 if mini_batch_loss is None:
                     continue  # even a gradient of 0 would move the weights: by decay, and by earlier moments
-                # 3. This rank's micro-batches: forward, loss, backward. `micro` indexes `chosen`; losses are shares of
-                #    the mini-batch's, so that gradients add up to its gradient. Nothing here waits for the device.
+                # 3. This rank's micro-batches: forward, loss, backward. `micro` are m indices into the b samples, whose
+                #    outputs are (m, T), T the longest response among them. Losses are summands of the mini-batch's, so
+                #    that gradients add up to its gradient. Nothing here waits for the device.
                 parts: list[dict[str, Tensor]] = []
                 for micro, counts in self._passes(chosen):
                     outputs = self.forward([chosen[i] for i in micro])

@@ -32,7 +32,6 @@ from whet.training.signals import Sources, compute_signals, old_log_probs, refer
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.validation import validate
-from whet.training.values import update_critic
 from whet.types import Prompt, Sample
 
 
@@ -88,7 +87,11 @@ class Trainer(FitLoop):
         computed = compute_signals(sources, samples, old, step, clock)
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
         experience, drawn_anew = resampled(experience, config, step)
-        metrics |= drawn_anew | update_critic(models.critic, config, experience, step, clock)
+        metrics |= drawn_anew
+        if models.critic is not None:
+            from whet.training.values import update_critic
+
+            metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:

@@ -18,10 +18,10 @@ from whet.training.measure import StepClock
 
 
 def update_critic(
-    critic: Critic | None, config: Config, experience: Experience, step: int, clock: StepClock
+    critic: Critic, config: Config, experience: Experience, step: int, clock: StepClock
 ) -> dict[str, float]:
-    """Train the critic on the returns; do nothing for estimators that need no values."""
-    if critic is None or experience.values_BT is None:
+    """Train the critic on the returns and return metrics; do nothing if the estimator needs no values."""
+    if experience.values_BT is None:
         return {}
     mini_batch = config.worker.critic.global_batch_size * config.worker.rollout.n
     loss = ValueObjective(experience, experience.values_BT, config)
