@@ -1,92 +1,56 @@
 """Worker processes that score calls, each within its time; results come back whatever the calls do.
 
-The loop in `run` waits for three things only: a worker's message, a worker's end, or the nearest deadline. A call that
-overruns costs its worker (killed and replaced) and nobody else. Where a worker fails that has scored other samples, one
-of those may be to blame (a thread that ends the process later, a fork that answers too): the call is made once more, in
-a fresh worker, and only what it does there counts.
+Calls come from any thread, at any time. One thread serves them while there are any. It waits for four things only: a
+worker's message, a worker's end, the nearest deadline, or calls that come or are withdrawn. A call that overruns costs
+its worker (killed and replaced) and nobody else. Where a worker fails that has scored other samples, one of those may
+be to blame (a thread that ends the process later, a fork that answers too): the call is made once more, in a fresh
+worker, and only what it does there counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import socket
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE, PollSelector
-from typing import Any
 
 from whet.errors import UserError
+from whet.rewards.calls import Backlog, Call, Done, Outcome, Task
 from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess, WorkerSetup
 from whet.rewards.result import check_scores
-from whet.rewards.wire import BAD, REFUSED, RESULTS, Reply, Result
+from whet.rewards.wire import BAD, REFUSED, RESULTS, Reply
 
 FAILED_STARTS = 3  # in a row, before the rest of the calls are given up
 LONGEST_WAIT = 3600.0  # seconds; more than 24 days would overflow what the system takes
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What one call of the function scores, and the seconds it may take."""
-
-    seed: bytes
-    inputs: list[dict[str, Any]]
-    budget: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a call ended: one result per input, or the way it failed."""
-
-    results: list[Result] = field(default_factory=list)
-    failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results
-    detail: str = ""  # the traceback, or what happened
-    cause: str = ""  # equal for failures that need to be reported only once
-
-
-class Backlog:
-    """Calls that wait for a worker: those that any may have, and those that a fresh one must have."""
-
-    def __init__(self, count: int) -> None:
-        self._any = deque(range(count))
-        self._fresh: deque[int] = deque()
-        self._repeated: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._any) + len(self._fresh)
-
-    @property
-    def need_fresh(self) -> int:
-        """Calls that only a fresh worker may have."""
-        return len(self._fresh)
-
-    def take(self, fresh: bool) -> int | None:
-        """The next call for such a worker."""
-        if fresh and self._fresh:
-            return self._fresh.popleft()
-        return self._any.popleft() if self._any else None
-
-    def repeat(self, task: int) -> bool:
-        """Have a call made once more, by a fresh worker; False when that has been done already."""
-        if task in self._repeated:
-            return False
-        self._repeated.add(task)
-        self._fresh.append(task)
-        return True
-
-
 class WorkerPool:
-    """Up to `size` workers, started when first needed and kept between calls of `run`."""
+    """Up to `size` workers, started when first needed and kept between calls."""
 
     def __init__(self, setup: WorkerSetup, size: int) -> None:
         self._setup = setup
         self._size = max(1, size)
-        self._workers: list[WorkerProcess] = []
+        self._workers: list[WorkerProcess] = []  # touched by the thread that serves, while there is one
+        self._backlog = Backlog()
         self._failed_starts = 0
         self._start_error = ""
+        self._lock = threading.Lock()  # held for moments: what follows
+        self._arrived: list[Task] = []
+        self._withdrawn: set[Task] = set()
+        self._server: threading.Thread | None = None
+        self._closed = False
+        self._wake, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
 
     def start(self) -> bool:
-        """Make sure that a worker has loaded the function; returns whether it scores whole batches."""
+        """Make sure that a worker has loaded the function; returns whether it scores whole batches.
+
+        Called before any call is made.
+        """
         worker = next((worker for worker in self._workers if worker.ready), None)
         if worker is None:
             try:
@@ -101,36 +65,114 @@ class WorkerPool:
             worker = self._workers[0]
         return worker.batch
 
-    def run(self, calls: list[Call], done: Callable[[int, Outcome], None]) -> None:
-        """Score all calls; `done` gets each call's position and outcome, in the order they finish."""
-        backlog = Backlog(len(calls))
-        self._failed_starts = 0
+    @contextlib.contextmanager
+    def calling(self, calls: list[Call], done: Done) -> Iterator[None]:
+        """Score calls. `done` gets each one's position and outcome as it ends, in the thread that serves the pool.
+
+        Those that have not ended when the block is left are withdrawn, and cost the workers that make them.
+        """
+        tasks = [Task(call, position, done) for position, call in enumerate(calls)]
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the reward workers have been ended")
+            self._arrived += tasks
+            self._serve()
         try:
-            while backlog or any(worker.task is not None for worker in self._workers):
-                self._staff(backlog)
-                for task, outcome in self._assign(backlog, calls):
-                    done(task, outcome)
-                if all(worker.ready and worker.task is None for worker in self._workers):  # no worker can be started
-                    while (left := backlog.take(fresh=True)) is not None:
-                        done(left, Outcome(failure="died", detail=self._start_error, cause="start"))
-                    break
-                for worker, outcome in self._collect():
-                    assert worker.task is not None, "only workers with a call have outcomes"
-                    task, worker.task = worker.task, None
-                    if not (_is_doubtful(worker, outcome) and backlog.repeat(task)):
-                        done(task, outcome)
-        finally:  # interrupted: a late reply must not be taken for the next call's
-            for worker in [worker for worker in self._workers if worker.task is not None]:
-                self._discard(worker)
+            yield
+        finally:
+            with self._lock:
+                if self._server is not None and not self._closed:  # else all have ended
+                    self._withdrawn.update(tasks)
+                    self._serve()
+
+    def run(self, calls: list[Call], done: Callable[[int, Outcome], None]) -> None:
+        """Score all calls; `done` gets each call's position and outcome, in the order they end."""
+        ended: SimpleQueue[tuple[int, Outcome | BaseException]] = SimpleQueue()
+        with self.calling(calls, lambda position, outcome: ended.put((position, outcome))):
+            for _ in calls:
+                position, outcome = ended.get()
+                if isinstance(outcome, BaseException):
+                    raise RuntimeError("the thread that serves the reward workers failed") from outcome
+                done(position, outcome)
 
     def close(self) -> None:
-        """End all workers, also hung ones, at once."""
+        """End all workers, also hung ones, at once; no call may be made any more."""
+        with self._lock:
+            if self._closed:
+                return
+            server, self._closed = self._server, True
+            self._ring()
+        if server is not None:
+            server.join()
         for worker in self._workers:
             worker.release()
         for worker in list(self._workers):
             self._discard(worker)
+        self._wake.close()
+        self._bell.close()
 
-    def _staff(self, backlog: Backlog) -> None:
+    def _serve(self) -> None:
+        """See that a thread serves the calls, and that it looks at them; the lock is held."""
+        if self._server is None:
+            self._failed_starts = 0
+            self._server = threading.Thread(target=self._serve_until_idle, name="whet-rewards", daemon=True)
+            self._server.start()
+        self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it rings already
+            self._bell.send(b"!")
+
+    def _serve_until_idle(self) -> None:
+        try:
+            while self._take_changes():
+                self._staff()
+                self._assign()
+                if all(worker.ready and worker.task is None for worker in self._workers):  # no worker can be started
+                    while (left := self._backlog.take(fresh=True)) is not None:
+                        left.done(left.position, Outcome(failure="died", detail=self._start_error, cause="start"))
+                    continue
+                for task, worker, outcome in self._collect():
+                    if not (_is_doubtful(worker, outcome) and self._backlog.repeat(task)):
+                        task.done(task.position, outcome)
+        except BaseException as error:
+            self._fail_all(error)
+
+    def _take_changes(self) -> bool:
+        """Let calls join and leave; False, and the thread ends, when there are none or the pool was closed."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            gone, self._withdrawn = self._withdrawn, set()
+        self._backlog.add(arrived)
+        if gone:
+            self._backlog.drop(gone)
+            for worker in [worker for worker in self._workers if worker.task in gone]:
+                self._discard(worker)  # a late reply must not be taken for the next call's
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the reward workers were ended while they scored")
+            busy = len(self._backlog) or any(worker.task is not None for worker in self._workers)
+            if busy or self._arrived or self._withdrawn:
+                return True
+            self._server = None
+            return False
+
+    def _fail_all(self, error: BaseException) -> None:
+        """End every call with this error."""
+        with self._lock:
+            tasks, self._arrived = self._arrived, []
+            self._withdrawn.clear()
+            self._server = None
+        for worker in list(self._workers):
+            if worker.task is not None:
+                tasks.append(worker.task)
+                self._discard(worker)
+        while (waiting := self._backlog.take(fresh=True)) is not None:
+            tasks.append(waiting)
+        for task in tasks:
+            task.done(task.position, error)
+
+    def _staff(self) -> None:
         """Part with workers that are no good, and start those that the waiting calls need."""
         for worker in [worker for worker in self._workers if worker.ready and worker.task is None]:
             if worker.is_last or not worker.is_sound():  # nobody's sample is lost by it
@@ -139,11 +181,11 @@ class WorkerPool:
                     self._fail_start("a worker process ended before its first call")
         free = [worker for worker in self._workers if worker.task is None]
         used = [worker for worker in free if worker.served]
-        missing_fresh = backlog.need_fresh - (len(free) - len(used))
+        missing_fresh = self._backlog.need_fresh - (len(free) - len(used))
         if missing_fresh > 0 and used and len(self._workers) >= self._size:
             self._discard(used[0])
             free.remove(used[0])
-        for _ in range(max(missing_fresh, len(backlog) - len(free))):
+        for _ in range(max(missing_fresh, len(self._backlog) - len(free))):
             if len(self._workers) >= self._size or self._failed_starts >= FAILED_STARTS:
                 break
             self._add_worker()
@@ -157,31 +199,31 @@ class WorkerPool:
             else:
                 self._fail_start(f"no worker process could be started: {error}")
 
-    def _assign(self, backlog: Backlog, calls: list[Call]) -> list[tuple[int, Outcome]]:
-        """Give calls to the workers that wait for one; returns those that cannot be given to any."""
-        refused = []
+    def _assign(self) -> None:
+        """Give calls to the workers that wait for one; those that cannot be given to any have failed."""
         for worker in self._workers:
-            while worker.ready and worker.task is None and (task := backlog.take(not worker.served)) is not None:
-                call = calls[task]
+            while worker.ready and worker.task is None and (task := self._backlog.take(not worker.served)) is not None:
                 try:
-                    payload = pickle.dumps((call.seed, call.inputs))
+                    payload = pickle.dumps((task.call.seed, task.call.inputs))
                 except Exception as error:  # of what kind depends on what the row holds
                     why = f"the row cannot be given to a worker process: {type(error).__name__}: {error}"
-                    refused.append((task, Outcome(failure="raised", detail=why, cause="row")))
+                    task.done(task.position, Outcome(failure="raised", detail=why, cause="row"))
                     continue
-                worker.call(task, payload, len(call.inputs), call.budget)
-        return refused
+                worker.call(task, payload, len(task.call.inputs), task.call.budget)
 
-    def _collect(self) -> list[tuple[WorkerProcess, Outcome]]:
-        """Wait for the next message or deadline; returns the workers whose calls ended with it."""
+    def _collect(self) -> list[tuple[Task, WorkerProcess, Outcome]]:
+        """Wait for the next message, deadline or change of the calls; returns the calls that ended with it."""
         waiting = [worker for worker in self._workers if not worker.ready or worker.task is not None]
         nearest = min(worker.deadline for worker in waiting) - time.monotonic()
         with PollSelector() as selector:
+            selector.register(self._wake, EVENT_READ, None)
             for worker in waiting:
                 selector.register(
                     worker.channel, EVENT_READ | (EVENT_WRITE if worker.channel.is_sending else 0), worker
                 )
             events = {key.data: event for key, event in selector.select(min(max(0.0, nearest), LONGEST_WAIT))}
+        if None in events:
+            self._wake.recv(4096)
         now = time.monotonic()
         ended = []
         for worker in waiting:
@@ -192,7 +234,9 @@ class WorkerPool:
             if not worker.ready:
                 self._greet(worker, now)
             elif (outcome := self._finish(worker, now)) is not None:
-                ended.append((worker, outcome))
+                assert worker.task is not None, "only workers with a call have outcomes"
+                ended.append((worker.task, worker, outcome))
+                worker.task = None
         return ended
 
     def _greet(self, worker: WorkerProcess, now: float) -> None:

@@ -21,6 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from whet.rewards.calls import Task
 from whet.rewards.channel import Channel
 from whet.rewards.function import RewardSource
 from whet.rewards.keeper import END_SECONDS, STATUS, WHERE_SIGNAL
@@ -96,7 +97,7 @@ class WorkerProcess:
         self._is_ended = False
         self.pid: int | None = None  # of the process that runs the function, once it has said hello
         self.batch = False
-        self.task: int | None = None  # what it is working on
+        self.task: Task | None = None  # what it is working on
         self.served = 0  # calls it has answered
         self.is_busy = False  # calls have left threads or processes behind
         self.is_last = False  # it has answered its last call
@@ -110,7 +111,7 @@ class WorkerProcess:
         """True once it has loaded the function."""
         return self.pid is not None
 
-    def call(self, task: int, payload: bytes, size: int, budget: float) -> None:
+    def call(self, task: Task, payload: bytes, size: int, budget: float) -> None:
         """Hand over a call with so many samples; its clock starts now."""
         self.task = task
         self.deadline = time.monotonic() + budget

@@ -6,6 +6,8 @@ the metrics and reported once; the others keep their own scores. Only where ever
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
 from collections import Counter
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import RewardsFailedError, UserError
+from whet.rewards.calls import Call, Outcome
 from whet.rewards.function import KEY, read_source
-from whet.rewards.pool import Call, Outcome, WorkerPool
+from whet.rewards.pool import WorkerPool
 from whet.rewards.process import WorkerSetup
 from whet.rewards.result import LARGEST, Scores
 from whet.types import Prompt, Sample
@@ -67,7 +70,7 @@ class RewardScorer:
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
         rows = [_as_sample(prompt) for prompt in prompts]
-        for group in [rows] if self._scores_batches() and rows else [[row] for row in rows]:
+        for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]
             if outcome.failure == "bad result":
                 raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
@@ -79,26 +82,42 @@ class RewardScorer:
 
     def score(self, samples: list[Sample], progress: Callable[[int], None] | None = None) -> dict[str, float]:
         """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many just finished."""
+        calls = self._calls(samples)
+        while calls:
+            once_more: list[list[Sample]] = []
 
-        def settle(group: list[Sample], outcome: Outcome) -> None:
-            self._settle(group, outcome)
-            if progress:
-                progress(len(group))
+            def settle(group: list[Sample], outcome: Outcome, again: list[list[Sample]] = once_more) -> None:
+                split = self._settle(group, outcome)
+                again += split
+                if progress and not split:
+                    progress(len(group))
 
-        groups = [[sample] for sample in samples]
-        if samples and self._scores_batches():
-            outcome = self._call_each([samples])[0]
-            if not outcome.failure or len(samples) == 1:
-                settle(samples, outcome)
-                groups = []
-            else:
-                self._report_batch(outcome, len(samples))
-        self._call_each(groups, settle)
-        counts = Counter(sample.failure for sample in samples if sample.failure)
-        return {
-            "reward/failed": float(counts.total()),
-            **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
-        }
+            self._call_each(calls, settle)
+            calls = once_more
+        return failure_counts(samples)
+
+    async def score_async(self, samples: list[Sample]) -> dict[str, float]:
+        """Do the same beside other calls, in any event loop; cancelled, it ends the workers that score its samples."""
+        loop = asyncio.get_running_loop()
+        calls = self._calls(samples)
+        while calls:
+            ended: asyncio.Queue[tuple[int, Outcome | BaseException]] = asyncio.Queue()
+
+            def done(
+                position: int, outcome: Outcome | BaseException, put: Callable[..., None] = ended.put_nowait
+            ) -> None:
+                with contextlib.suppress(RuntimeError):  # the caller's loop has closed: nobody waits any more
+                    loop.call_soon_threadsafe(put, (position, outcome))
+
+            once_more = []
+            with self._pool.calling([self._as_call(group) for group in calls], done):
+                for _ in calls:
+                    position, outcome = await ended.get()
+                    if isinstance(outcome, BaseException):
+                        raise RuntimeError("the reward workers failed") from outcome
+                    once_more += self._settle(calls[position], outcome)
+            calls = once_more
+        return failure_counts(samples)
 
     def require_scores(self, samples: Sequence[Sample], where: str) -> None:
         """Raise `RewardsFailedError` if the function failed on every one of these samples, which `score` has seen."""
@@ -119,8 +138,8 @@ class RewardScorer:
         """End the worker processes."""
         self._pool.close()
 
-    def _scores_batches(self) -> bool:
-        """Whether the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
+    def scores_batches(self) -> bool:
+        """True if the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
         if self._batch is None:
             self._batch = self._pool.start()
         return self._batch
@@ -148,17 +167,25 @@ class RewardScorer:
         """Seconds for a call with so many samples."""
         return self._config.timeout * math.ceil(size / SAMPLES_PER_TIMEOUT)
 
-    def _settle(self, group: list[Sample], outcome: Outcome) -> None:
+    def _calls(self, samples: list[Sample]) -> list[list[Sample]]:
+        """Return the samples of each call: all at once for a function that takes a batch, else one by one."""
+        return [samples] if samples and self.scores_batches() else [[sample] for sample in samples]
+
+    def _settle(self, group: list[Sample], outcome: Outcome) -> list[list[Sample]]:
+        """Give the samples of a call what it returned; where a batch failed, return the calls to make instead."""
+        if outcome.failure and len(group) > 1:
+            self._report_batch(outcome, len(group))
+            return [[sample] for sample in group]
         if outcome.failure:
-            for sample in group:
-                self._fail(sample, outcome)
-            return
+            self._fail(group[0], outcome)
+            return []
         for sample, result in zip(group, outcome.results, strict=True):
             if isinstance(result, str):
                 self._fail(sample, Outcome(failure="bad result", detail=result))
             else:
                 sample.scores = self._known(result)
                 sample.failure = None
+        return []
 
     def _known(self, scores: Scores) -> Scores:
         """The scores without those of ever new names."""
@@ -194,6 +221,15 @@ class RewardScorer:
         self._reported.add(("batch", outcome.failure))
         what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
         self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
+
+
+def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return how many of these samples have no score of their own, in all and by the way it failed."""
+    counts = Counter(sample.failure for sample in samples if sample.failure)
+    return {
+        "reward/failed": float(counts.total()),
+        **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
+    }
 
 
 def reward_input(sample: Sample) -> dict[str, Any]:

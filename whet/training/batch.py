@@ -14,6 +14,7 @@ from itertools import chain
 from whet.config import Config, draws_allowed, refills
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
+from whet.rewards.scorer import failure_counts
 from whet.tracking.console import Console
 from whet.training.filters import filter_names, keep_rule
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
@@ -83,14 +84,11 @@ class BatchMaker:
         assert rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
         params = sampling_params(config.worker.rollout, config.data.max_response_length)
         rows = loader.next_rows()
-        prompts = loader.prompts(rows)
-        ids = range(state.samples_drawn, state.samples_drawn + len(rows) * params.n, params.n)
-        with clock.stage("rollout", len(rows) * params.n) as advance:
-            samples = rollouts.generate(prompts, params, ids, advance)
-        state.samples_drawn += len(samples)
-        with clock.stage("reward", len(samples)) as advance:
-            draws.failures.update(rollouts.score(samples, advance))
-        groups = [Group(row, samples[i * params.n : (i + 1) * params.n]) for i, row in enumerate(rows)]
+        first = state.samples_drawn
+        ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in range(len(rows))]
+        groups = rollouts.collect(rows, loader.prompts(rows), params, ids, clock)
+        state.samples_drawn += len(rows) * params.n
+        draws.failures.update(failure_counts(_flat(groups)))
         draws.groups += groups
         draws.count += 1
         if len(draws.groups) >= config.data.rollout_batch_size:  # further draws would not do better

@@ -9,8 +9,11 @@ from transformers import PreTrainedTokenizerBase
 from whet.config import Config
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
+from whet.rollout.collector import Collector
 from whet.rollout.engine import Engine, SamplingParams
-from whet.types import Prompt, Sample
+from whet.rollout.single_turn import SingleTurn
+from whet.training.measure import StepClock
+from whet.types import Group, Prompt, Sample
 
 
 class Rollouts:
@@ -24,21 +27,64 @@ class Rollouts:
         self.scorer = scorer  # None where the caller gives scores
         self._tokenizer = tokenizer
 
+    def collector(self, params: SamplingParams, penalise: bool = True, limit: int | None = None) -> Collector:
+        """Return a collector of groups sampled under `params`; `penalise` adds the penalty for long responses."""
+        assert self.scorer is not None, "asked for only where there is one"
+        scorer = self.scorer
+
+        async def score(samples: list[Sample]) -> None:
+            await scorer.score_async(samples)
+            if penalise:
+                self._penalise(samples)
+
+        sampling = SingleTurn(self.engine, params, self._add_text)
+        return Collector(sampling, score, limit, together=scorer.scores_batches())
+
+    def collect(
+        self,
+        rows: Sequence[int],
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        ids: Sequence[range],
+        clock: StepClock,
+        penalise: bool = True,
+    ) -> list[Group]:
+        """Return one group for each prompt, in their order: synchronous training, where nothing stays in flight.
+
+        The stage `rollout` ends with the last sample, `reward` with the last score; most scores come during `rollout`.
+        """
+        total = len(prompts) * params.n
+        with self.collector(params, penalise) as collector:
+            with clock.stage("rollout", total) as advance:
+                collector.submit(rows, prompts, ids)
+                collector.wait_sampled(advance)
+            self.engine.release()
+            with clock.stage("reward", total) as advance:
+                return collector.take(len(prompts), ordered=True, progress=advance)
+
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
     ) -> list[Sample]:
-        """Return n samples for each prompt, in the order of the prompts; `ids` name the first sample of each."""
+        """Return n samples for each prompt, not scored; `ids` name the first sample, and the group, of each."""
         samples = self.engine.generate(prompts, params, ids, advance)
         self.engine.release()
-        skip = self.config.worker.reward.skip_special_tokens
-        texts = self._tokenizer.batch_decode([s.ids for s in samples], skip_special_tokens=skip)
-        for i, (sample, text) in enumerate(zip(samples, texts)):
-            sample.text, sample.group = text, ids[i // params.n]
+        self._add_text(samples)
+        for i, sample in enumerate(samples):
+            sample.group = ids[i // params.n]
         return samples
 
     def score(self, samples: list[Sample], advance: Callable[[int], None] | None = None) -> dict[str, float]:
         """Score samples to train on; returns how many rewards failed."""
         assert self.scorer is not None, "asked for only where there is one"
         counts = self.scorer.score(samples, advance)
-        penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)
+        self._penalise(samples)
         return counts
+
+    def _add_text(self, samples: Sequence[Sample]) -> None:
+        skip = self.config.worker.reward.skip_special_tokens
+        texts = self._tokenizer.batch_decode([s.ids for s in samples], skip_special_tokens=skip)
+        for sample, text in zip(samples, texts):
+            sample.text = text
+
+    def _penalise(self, samples: Sequence[Sample]) -> None:
+        penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)

@@ -48,11 +48,10 @@ def validate(
     samples: list[Sample] = []
     with clock.stage("validate"):
         for prompts in loader:
-            ids = range(len(samples), len(samples) + len(prompts) * params.n, params.n)
-            with clock.stage("rollout", len(prompts) * params.n) as advance:
-                drawn = rollouts.generate(prompts, params, ids, advance)
-            rollouts.scorer.score(drawn)
-            samples += drawn
+            first, places = len(samples), range(len(prompts))
+            ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in places]
+            groups = rollouts.collect(places, prompts, params, ids, clock, penalise=False)
+            samples += [sample for group in groups for sample in group.samples]
     rollouts.scorer.require_scores(samples, f"validation at step {step}")
     return samples, summarise(samples, params.n) | {"timing_s/validate": clock.seconds["validate"]}
 

@@ -92,7 +92,7 @@ class NativeEngine(StepLoop):
                     loop.call_soon_threadsafe(wake)
 
         request = self.submit(prompt, params, sample_id, finished)
-        self._drive()
+        loop.call_soon(self._drive)  # behind calls that begin in the same turn: what begins together is read together
         try:
             await done
         finally:

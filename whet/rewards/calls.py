@@ -1,0 +1,81 @@
+"""Calls of the reward function on their way through the pool: how they wait, and how they ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.rewards.wire import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one call of the function scores, and the seconds it may take."""
+
+    seed: bytes
+    inputs: list[dict[str, Any]]
+    budget: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: one result per input, or the way it failed."""
+
+    results: list[Result] = field(default_factory=list)
+    failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results
+    detail: str = ""  # the traceback, or what happened
+    cause: str = ""  # equal for failures that need to be reported only once
+
+
+Done = Callable[[int, Outcome | BaseException], None]  # a call's position, and how it ended
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A call on its way through the pool."""
+
+    call: Call
+    position: int  # among the calls that came with it
+    done: Done
+    repeated: bool = False
+
+
+class Backlog:
+    """Calls that wait for a worker: those that any may have, and those that a fresh one must have."""
+
+    def __init__(self) -> None:
+        self._any: deque[Task] = deque()
+        self._fresh: deque[Task] = deque()
+
+    def __len__(self) -> int:
+        return len(self._any) + len(self._fresh)
+
+    @property
+    def need_fresh(self) -> int:
+        """Calls that only a fresh worker may have."""
+        return len(self._fresh)
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Let calls wait behind those that do."""
+        self._any.extend(tasks)
+
+    def take(self, fresh: bool) -> Task | None:
+        """The next call for such a worker."""
+        if fresh and self._fresh:
+            return self._fresh.popleft()
+        return self._any.popleft() if self._any else None
+
+    def repeat(self, task: Task) -> bool:
+        """Have a call made once more, by a fresh worker; False when that has been done already."""
+        if task.repeated:
+            return False
+        task.repeated = True
+        self._fresh.append(task)
+        return True
+
+    def drop(self, tasks: set[Task]) -> None:
+        """Forget calls that nobody waits for any more."""
+        self._any = deque(task for task in self._any if task not in tasks)
+        self._fresh = deque(task for task in self._fresh if task not in tasks)
