@@ -14,11 +14,11 @@ from gpu_shapes import PEAK_FLOPS, Shape
 from gpu_workload import format_prompt, read_chats, reward_function
 
 from whet.config import Config, load_config
-from whet.learn.scoring import Scored
 from whet.model.load import end_ids, load_tokenizer
 from whet.rollout.engine import SamplingParams
 from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
+from whet.supervised.likelihood import NegativeLogLikelihood
 from whet.tracking import read_metrics
 from whet.training import parts
 from whet.training.device import choose_placement
@@ -90,16 +90,10 @@ def update(spec: Spec) -> dict[str, Any]:
     model = parts.load_weights(spec.model, config, choose_placement(config))
     learner = parts.open_learner(config, model, total_steps=100)
     samples = made_up(spec)
-    tokens = sum(len(s.ids) for s in samples)
-
-    def make_loss(rows: list[int], current: Any) -> Any:
-        def loss_of(scored: Scored, rows: list[int]) -> Any:
-            return -scored.log_probs_BT.sum() / tokens, {}
-
-        return loss_of
+    objective = NegativeLogLikelihood.of(samples, config)
 
     def once(step: int) -> None:
-        learner.update(samples, make_loss, step, len(samples))
+        learner.update(samples, objective, step, len(samples))
 
     first, _ = timed(spec.device, lambda: once(1))
     seconds = [timed(spec.device, lambda step=step: once(step))[0] for step in range(2, spec.rounds + 2)]

@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.learn.log_probs import _KernelTokenLogProbs, _TokenLogProbs
-from whet.learn.scoring import Scored
 from whet.model.attention import PackedAttention, Segment, packed_attention_for
 from whet.model.fused import fuse, unfuse
 from whet.model.load import end_ids, head_of, load_tokenizer
 from whet.rollout.engine import SamplingParams
 from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
+from whet.supervised.likelihood import NegativeLogLikelihood
 from whet.training import parts
 from whet.training.device import choose_placement
 from whet.types import Prompt, Sample
@@ -149,19 +149,13 @@ def _segments(samples: list[Sample], share: bool) -> list[Segment]:
 
 def updates(spec: Spec, model: PreTrainedModel, samples: list[Sample]) -> Iterator[Row]:
     """Forward, backward and optimizer step of the learner."""
-    tokens = sum(len(s.ids) for s in samples)
-
-    def loss(rows: list[int], current: Any) -> Any:
-        def loss_of(scored: Scored, rows: list[int]) -> Any:
-            return -scored.log_probs_BT.sum() / tokens, {}
-
-        return loss_of
 
     def time_of(**keys: str) -> float:
         asked = {name.replace("__", "."): value for name, value in keys.items()}
         config = whet_config(replace(spec, keys=spec.keys | asked))
         learner = parts.open_learner(config, model, total_steps=100)
-        return _milliseconds(spec, lambda: learner.update(samples, loss, 1, len(samples)))
+        objective = NegativeLogLikelihood.of(samples, config)
+        return _milliseconds(spec, lambda: learner.update(samples, objective, 1, len(samples)))
 
     usual = time_of()
     yield "shared prefixes in an update", time_of(worker__actor__share_prefix="false"), usual

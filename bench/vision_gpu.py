@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, PretrainedConfig, PreTrainedModel
 from transformers.models.qwen2_5_vl import Qwen2_5_VLConfig
 
-from whet.learn.packing import micro_batches
+from whet.learn.partition import micro_batches
 from whet.learn.scoring import score
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse

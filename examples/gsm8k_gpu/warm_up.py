@@ -11,18 +11,16 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
 from whet.config import Config, load_config, resolve_path
 from whet.data.dataset import PromptDataset
-from whet.learn.learner import MicroLoss
-from whet.learn.scoring import Scored
 from whet.model.load import load_tokenizer
+from whet.supervised.likelihood import NO_VERSION, NegativeLogLikelihood
 from whet.training import parts
 from whet.training.device import choose_placement
 from whet.types import Sample
@@ -46,7 +44,8 @@ def warm_up(config: Config, out: Path, say: Callable[[str], None] = print) -> di
         for first in range(0, len(order) - size + 1, size):
             step += 1
             batch = order[first : first + size]
-            loss = learner.update(batch, lambda rows, current, batch=batch: _loss(batch), step, size)["actor/loss"]
+            objective = NegativeLogLikelihood.of(batch, config)
+            loss = learner.update(batch, objective, step, size, version=NO_VERSION)["actor/loss"]
             tokens += sum(len(sample.ids) for sample in batch)
         say(f"warm-up: epoch {epoch + 1} of {config.trainer.total_epochs}, step {step} of {steps}, loss {loss:.3f}")
     learner.save(out, tokenizer, model_only=True)
@@ -64,17 +63,6 @@ def demonstrations(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[S
         for prompt, row in zip(prompts, ids)
     ]
     return [sample for sample in samples if len(sample.ids) <= config.data.max_response_length]
-
-
-def _loss(batch: Sequence[Sample]) -> MicroLoss:
-    """Mean negative log-prob over the response tokens of a whole update, a micro-batch at a time."""
-    tokens = sum(len(sample.ids) for sample in batch)
-
-    def share(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = -scored.log_probs_BT.sum() / tokens
-        return loss, {"loss": loss.detach()}
-
-    return share
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def test_plots_are_svg(run: whet.Run, tmp_path: Path) -> None:
     whole = run.plot()
     ElementTree.fromstring(whole._repr_svg_())
     one = run.plot("reward/overall")
-    assert one.svg.count("stroke=\"#3b6ea8\"") == 1
+    assert one.svg.count('stroke="#3b6ea8"') == 1
     assert one.save(tmp_path / "reward.svg").read_text() == one.svg
     with pytest.raises(whet.UserError, match=r"must end in \.svg or \.png"):
         one.save(tmp_path / "reward.gif")

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from learn.objectives import FunctionObjective
 from learn.samples import batch, sample, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModel
 
 from whet.config import Config, with_values
 from whet.config.schema.actor import CriticConfig
-from whet.learn.critic import Critic
-from whet.learn.packing import micro_batches, pad
-from whet.learn.updates import Budget
+from whet.learn.critic import LocalCritic
+from whet.learn.memory import Budget
+from whet.learn.packing import pad
+from whet.learn.partition import micro_batches
 from whet.learn.value_head import ValueModel
 from whet.model.load import load_backbone
 from whet.training.experience import Experience
@@ -35,9 +37,9 @@ def _model(implementation: str = "whet", dtype: torch.dtype = torch.float32) -> 
     return model.eval()
 
 
-def _critic(model: ValueModel | None = None, tokens: int | None = 40, **changes: object) -> Critic:
+def _critic(model: ValueModel | None = None, tokens: int | None = 40, **changes: object) -> LocalCritic:
     config = with_values(CriticConfig(**changes), {"optim.lr": 0.01})
-    return Critic(model or _model(), config, total_steps=10, budget=Budget(tokens, tokens))
+    return LocalCritic(model or _model(), config, total_steps=10, budget=Budget(tokens, tokens))
 
 
 def _config(mode: str = "token", cliprange: float = 0.3) -> Config:
@@ -55,11 +57,11 @@ def _ours(
     model: ValueModel, samples: list[Sample], config: Config, share: bool, tokens: int | None, size: int
 ) -> tuple[float, list[Tensor]]:
     experience = _experience(samples)
-    loss_of = ValueObjective(experience, experience.values_BT, config)(list(range(len(samples))))
+    loss_of = ValueObjective(experience, experience.values_BT, config).begin(list(range(len(samples))), torch.Tensor)
     model.zero_grad(set_to_none=True)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, size):
-        loss, _ = loss_of(model.response_values([samples[i] for i in rows], share), rows)
+        loss, _ = loss_of.loss(model.response_values([samples[i] for i in rows], share), rows)
         loss.backward()
         total += float(loss.detach())
     return total, [p.grad.clone() for p in model.parameters()]
@@ -169,9 +171,8 @@ def test_explained_variance() -> None:
 def test_an_update_that_is_not_finite_is_skipped_and_counted(poison: float) -> None:
     samples, critic = batch(), _critic()
     before = [p.detach().clone() for p in critic.model.parameters()]
-    metrics = critic.update(
-        samples, lambda mini: lambda values, rows: (poison * values.sum(), {}), step=1, mini_batch=6
-    )
+    objective = FunctionObjective(lambda values, rows, mini: (poison * values.sum(), {}))
+    metrics = critic.update(samples, objective, step=1, mini_batch=6)
     assert metrics["critic/grad_skipped"] == 2
     assert all(torch.equal(a, b) for a, b in zip(before, critic.model.parameters()))
 
@@ -182,13 +183,13 @@ def test_saved_and_resumed_ends_with_the_same_bits(strategy: str, tmp_path: Path
     experience = _experience(samples)
     loss = ValueObjective(experience, experience.values_BT, config)
     whole = _critic()
-    whole = Critic(whole.model, with_values(whole.config, {"optim.strategy": strategy}), 10, Budget(40, 80))
+    whole = LocalCritic(whole.model, with_values(whole.config, {"optim.strategy": strategy}), 10, Budget(40, 80))
     for step in (1, 2):
         whole.update(samples, loss, step, mini_batch=6)
     whole.save(tmp_path, tiny_tokenizer(), model_only=False)
     model = ValueModel(load_backbone(str(tmp_path / "huggingface")))
     model.load_head(tmp_path / "huggingface")
-    resumed = Critic(model, whole.config, 10, Budget(40, 80))
+    resumed = LocalCritic(model, whole.config, 10, Budget(40, 80))
     resumed.load_optimizer(tmp_path)
     assert torch.equal(whole.values(samples), resumed.values(samples))
     for critic in (whole, resumed):

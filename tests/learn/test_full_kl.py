@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from learn.samples import batch, tiny_llama
@@ -10,12 +12,13 @@ from transformers import PreTrainedModel
 
 from whet.config import Config, with_values
 from whet.learn import log_probs
-from whet.learn.full_kl import full_kl
-from whet.learn.learner import Learner
-from whet.learn.packing import micro_batches, pad
-from whet.learn.reference import Reference
+from whet.learn.distributions import full_kl
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
+from whet.learn.packing import pad
+from whet.learn.partition import micro_batches
+from whet.learn.reference import LocalReference
 from whet.learn.scoring import score
-from whet.learn.updates import Budget
 from whet.model.load import Head
 from whet.training.experience import make_experience, sampler_log_probs
 from whet.training.objective import Coefficients, objective
@@ -73,7 +76,7 @@ def test_logits_are_not_kept_for_the_backward_pass(monkeypatch: pytest.MonkeyPat
     assert not [shape for shape in kept if shape[-1:] == (V,) and len(shape) == 2]
 
 
-def _reference(dtype: torch.dtype) -> tuple[Reference, PreTrainedModel]:
+def _reference(dtype: torch.dtype) -> tuple[LocalReference, PreTrainedModel]:
     """A model near the policy, and the same with transformers' own attention."""
     models = [tiny_llama(implementation, dtype) for implementation in ("whet", "sdpa")]
     for model in models:
@@ -81,7 +84,7 @@ def _reference(dtype: torch.dtype) -> tuple[Reference, PreTrainedModel]:
         with torch.no_grad():
             for p in model.parameters():
                 p += 0.05 * torch.randn(p.shape, generator=g).to(dtype)
-    return Reference(models[0], Config().worker.actor, TEMPERATURE, 50), models[1]
+    return LocalReference(models[0], Config().worker.actor, TEMPERATURE, 50), models[1]
 
 
 def _config() -> Config:
@@ -109,10 +112,11 @@ def test_the_term_of_the_loss_and_its_gradient(share: bool, tokens: int) -> None
     experience, _ = make_experience(samples, sampler_log_probs(samples), None, config.algorithm)
     experience.advantages_BT.zero_()  # leaves the KL term alone
     model, plain = tiny_llama("whet", torch.float64), tiny_llama("sdpa", torch.float64)
-    loss_of = objective(experience, config, reference=reference)(list(range(len(samples))), torch.Tensor)
+    loss_of = objective(experience, config).begin(list(range(len(samples))), torch.Tensor)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, 0):
-        loss, _ = loss_of(score(model, [samples[i] for i in rows], TEMPERATURE, share), rows)
+        scored = score(model, [samples[i] for i in rows], TEMPERATURE, share)
+        loss, _ = loss_of.loss(replace(scored, reference=reference), rows)
         loss.backward()
         total += float(loss.detach())
     masks = [torch.tensor(s.mask).bool() for s in samples]
@@ -127,8 +131,9 @@ def test_the_term_of_the_loss_and_its_gradient(share: bool, tokens: int) -> None
 def test_the_penalty_in_the_reward() -> None:
     samples, config = batch(seed=4), with_values(_config(), {"algorithm.use_kl_loss": False})
     reference, plain_reference = _reference(torch.float32)
-    learner = Learner(tiny_llama("whet"), config.worker.actor, TEMPERATURE, 10, Budget(40, 40))
-    kl_BT = learner.full_kl(samples, reference)
+    learner = LocalLearner(tiny_llama("whet"), config.worker.actor, TEMPERATURE, 10, Budget(40, 40))
+    learner.reference = reference
+    kl_BT = learner.full_kl(samples)
     with torch.no_grad():
         expected = pad([row.tolist() for row in _expected(tiny_llama("sdpa"), plain_reference, samples)])
     torch.testing.assert_close(kl_BT, expected, atol=1e-5, rtol=1e-4)
@@ -141,8 +146,9 @@ def test_the_penalty_in_the_reward() -> None:
 def test_no_distance_from_itself() -> None:
     samples = batch(seed=5)
     config = Config().worker.actor
-    learner = Learner(tiny_llama("whet"), config, TEMPERATURE, 10, Budget(40, 40))
-    kl_BT = learner.full_kl(samples, Reference(tiny_llama("whet"), config, TEMPERATURE, 40))
+    learner = LocalLearner(tiny_llama("whet"), config, TEMPERATURE, 10, Budget(40, 40))
+    learner.reference = LocalReference(tiny_llama("whet"), config, TEMPERATURE, 40)
+    kl_BT = learner.full_kl(samples)
     torch.testing.assert_close(kl_BT, torch.zeros_like(kl_BT), atol=1e-6, rtol=0)
 
 
@@ -154,7 +160,7 @@ def test_entropy_terms_and_coefficients_of_a_step() -> None:
     rows = list(range(len(samples)))
 
     def loss_and_metrics(coefficients: Coefficients | None = None) -> tuple[float, dict[str, float]]:
-        loss, metrics = objective(experience, config, coefficients)(rows, torch.Tensor)(scored, rows)
+        loss, metrics = objective(experience, config, coefficients).begin(rows, torch.Tensor).loss(scored, rows)
         return float(loss.detach()), {name: float(value) for name, value in metrics.items()}
 
     plain, without = loss_and_metrics()

@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from whet.config import Config, with_values
 from whet.config.schema.model import LoraConfig
-from whet.learn.packing import micro_batches, pad
+from whet.learn.packing import pad
+from whet.learn.partition import micro_batches
 from whet.learn.scoring import score, score_all
 from whet.model.lora import add_adapters
 from whet.training.experience import Experience, make_experience, sampler_log_probs
@@ -41,11 +42,11 @@ def _ours(
     def current_log_probs() -> Tensor:
         return score_all(model, samples, TEMPERATURE, config.worker.actor, tokens)
 
-    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))), current_log_probs)
+    loss_of = objective(_experience(samples, config), config).begin(list(range(len(samples))), current_log_probs)
     model.zero_grad(set_to_none=True)
     total = 0.0
     for rows in micro_batches(samples, share, tokens, size):
-        loss, _ = loss_of(score(model, [samples[i] for i in rows], TEMPERATURE, share), rows)
+        loss, _ = loss_of.loss(score(model, [samples[i] for i in rows], TEMPERATURE, share), rows)
         loss.backward()
         total += float(loss.detach())
     return total, [p.grad.clone() for p in model.parameters() if p.requires_grad]
@@ -172,13 +173,13 @@ def test_metrics_add_up_over_micro_batches() -> None:
     def current_log_probs() -> Tensor:
         return score_all(model, samples, TEMPERATURE, config.worker.actor, tokens)
 
-    loss_of = objective(_experience(samples, config), config)(list(range(len(samples))), current_log_probs)
+    loss_of = objective(_experience(samples, config), config).begin(list(range(len(samples))), current_log_probs)
     totals = []
     for tokens in (10_000, 25):
         sums: dict[str, float] = {}
         for rows in micro_batches(samples, True, tokens, 0):
             scored = score(model, [samples[i] for i in rows], TEMPERATURE, True)
-            for name, value in loss_of(scored, rows)[1].items():
+            for name, value in loss_of.loss(scored, rows)[1].items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         totals.append(sums)
     assert totals[0] == pytest.approx(totals[1], rel=1e-5)
@@ -187,12 +188,12 @@ def test_metrics_add_up_over_micro_batches() -> None:
 
 def test_mini_batches_have_a_normaliser_of_their_own() -> None:
     samples, config = batch(seed=6), _config("token")
-    make_loss = objective(_experience(samples, config), config)
+    whole = objective(_experience(samples, config), config)
     model = tiny_llama("whet", torch.float64)
     mini = [3, 4, 5]
     chosen = [replace(samples[i]) for i in mini]
     scored = score(model, chosen, TEMPERATURE, True)
-    loss, metrics = make_loss(mini, scored.log_probs_BT.detach)(scored, [0, 1, 2])
+    loss, metrics = whole.begin(mini, scored.log_probs_BT.detach).loss(scored, [0, 1, 2])
     entropy, mask = scored.entropy_BT.detach(), pad([s.mask for s in chosen])
     assert float(metrics["entropy"]) == pytest.approx(float((entropy * mask).sum() / mask.sum()), rel=1e-6)
     assert torch.isfinite(loss)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from learn.objectives import FunctionLoss, FunctionObjective
 from learn.samples import batch, set_log_probs, tiny_llama, tiny_tokenizer
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,38 +14,34 @@ from transformers import AutoModelForCausalLM
 from whet.config import with_values
 from whet.config.schema.actor import ActorConfig
 from whet.config.schema.optim import OptimConfig
-from whet.learn.learner import Learner, MakeLoss, MicroLoss
-from whet.learn.reference import Reference
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
+from whet.learn.reference import LocalReference
 from whet.learn.scoring import Scored
-from whet.learn.updates import Budget, MicroStep, Updates
+from whet.learn.update import TrainedModel
 from whet.model.load import load_model
 from whet.types import Sample
 
 
-def _learner(config: ActorConfig, dtype: torch.dtype = torch.float32) -> Learner:
-    return Learner(tiny_llama("whet", dtype), config, temperature=1.0, total_steps=10, budget=Budget(40, 80))
+def _learner(config: ActorConfig, dtype: torch.dtype = torch.float32) -> LocalLearner:
+    return LocalLearner(tiny_llama("whet", dtype), config, temperature=1.0, total_steps=10, budget=Budget(40, 80))
 
 
 def _config(lr: float = 0.01, epochs: int = 1, max_norm: float = 1.0, strategy: str = "adamw") -> ActorConfig:
     return ActorConfig(ppo_epochs=epochs, max_grad_norm=max_norm, optim=OptimConfig(lr=lr, strategy=strategy))
 
 
-def _likelihood(samples: list[Sample], scale: float = 1.0) -> MakeLoss:
+def _likelihood(samples: list[Sample], scale: float = 1.0) -> FunctionObjective:
     """A loss that raises the log-probs of the samples."""
 
-    def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
-        tokens = sum(len(samples[i].ids) for i in mini)
+    def nll(scored: Scored, rows: list[int], mini: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = -scale * scored.log_probs_BT.sum() / sum(len(samples[i].ids) for i in mini)
+        return loss, {"nll": loss.detach()}
 
-        def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            loss = -scale * scored.log_probs_BT.sum() / tokens
-            return loss, {"nll": loss.detach()}
-
-        return loss_of
-
-    return make_loss
+    return FunctionObjective(nll)
 
 
-def _weights(learner: Learner) -> list[Tensor]:
+def _weights(learner: LocalLearner) -> list[Tensor]:
     return [p.detach().clone() for p in learner.model.parameters()]
 
 
@@ -71,13 +67,13 @@ def test_one_optimizer_step_per_mini_batch_and_epoch(epochs: int, mini_batch: in
 
 def test_mini_batches_are_consecutive_rows() -> None:
     samples, learner, minis = batch(), _learner(_config()), []
-    loss = _likelihood(samples)
 
-    def make_loss(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
-        minis.append(mini)
-        return loss(mini, current)
+    class Noted(FunctionObjective):
+        def begin(self, rows: list[int], current: Any) -> FunctionLoss:
+            minis.append(rows)
+            return super().begin(rows, current)
 
-    learner.update(samples, make_loss, step=1, mini_batch=5)
+    learner.update(samples, Noted(_likelihood(samples).function), step=1, mini_batch=5)
     assert minis == [list(range(5)), list(range(5, 10)), [10, 11]]
 
 
@@ -147,7 +143,7 @@ def test_saved_and_resumed_ends_with_the_same_bits(strategy: str, tmp_path: Path
     for step in (1, 2):
         whole.update(samples, _likelihood(samples), step, mini_batch=6)
     whole.save(tmp_path, tiny_tokenizer(), model_only=False)
-    resumed = Learner(load_model(str(tmp_path / "huggingface")), config, 1.0, 10, Budget(40, 80))
+    resumed = LocalLearner(load_model(str(tmp_path / "huggingface")), config, 1.0, 10, Budget(40, 80))
     resumed.load_optimizer(tmp_path)
     for learner in (whole, resumed):
         learner.update(samples, _likelihood(samples), 3, mini_batch=6)
@@ -164,7 +160,7 @@ def test_model_only_saves_no_optimizer(tmp_path: Path) -> None:
 
 def test_the_reference_stays_what_it_was() -> None:
     samples, learner = batch(), _learner(_config())
-    reference = Reference(tiny_llama("whet"), ActorConfig(), temperature=1.0, max_tokens=30)
+    reference = LocalReference(tiny_llama("whet"), ActorConfig(), temperature=1.0, max_tokens=30)
     before = reference.log_probs(samples)
     torch.testing.assert_close(before, learner.log_probs(samples))
     learner.update(samples, _likelihood(samples), step=1, mini_batch=12)
@@ -184,22 +180,29 @@ class _Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class _SumOfParameters(TrainedModel[nn.Module, Tensor]):
+    """A forward pass that reads nothing."""
+
+    def forward(self, samples: list[Sample]) -> Tensor:
+        return torch.stack([p.sum() for p in self.model.parameters()]).sum()
+
+    def current(self, samples: Any) -> Tensor:
+        raise AssertionError("no loss asks for it")
+
+
 def test_numbers_are_read_once_per_mini_batch_however_it_is_cut() -> None:
     samples = batch()
     counts, metrics = [], []
     for tokens in (15, 1000):
         model = tiny_llama("whet")
-        updates = Updates("actor", model, _config(), 10, Budget(tokens, tokens))
+        trained = _SumOfParameters("actor", model, _config(), 10, Budget(tokens, tokens), offload_weights=False)
 
-        def begin(mini: list[int], fresh: bool, model: nn.Module = model) -> MicroStep:
-            def micro_step(micro: list[Sample], rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-                loss = sum(p.sum() for p in model.parameters()) * len(rows)
-                return loss, {"rows": torch.tensor(float(len(rows))), "loss": loss.detach()}
-
-            return micro_step
+        def share(total: Tensor, rows: list[int], mini: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+            loss = total * len(rows)
+            return loss, {"rows": torch.tensor(float(len(rows))), "loss": loss.detach()}
 
         with _Reads() as reads:
-            metrics.append(updates.run(samples, begin, step=1, mini_batch=6))
+            metrics.append(trained.train_on(samples, FunctionObjective(share), step=1, mini_batch=6))
         counts.append(reads.count)
     assert counts[0] == counts[1]
     assert metrics[0]["actor/rows"] == 6
@@ -227,7 +230,7 @@ def test_gradient_checkpointing_by_config_and_by_budget() -> None:
     ]:
         config = with_values(_config(), {"model.enable_gradient_checkpointing": wanted})
         budget = Budget(40, 80, recompute=planned)
-        learner = Learner(tiny_llama("whet"), config, temperature=1.0, total_steps=10, budget=budget)
+        learner = LocalLearner(tiny_llama("whet"), config, temperature=1.0, total_steps=10, budget=budget)
         assert learner.model.is_gradient_checkpointing is expected
     learner.configure(config, 1.0, Budget(40, 80, recompute=True))  # longer samples in another stage
     assert learner.model.is_gradient_checkpointing

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from learn.objectives import FunctionObjective
 from learn.samples import batch, tiny_llama, tiny_tokenizer
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig
 from whet.config.schema.model import LoraConfig
 from whet.config.schema.optim import OptimConfig
 from whet.learn.kahan import KahanAdamW
-from whet.learn.learner import Learner, MicroLoss
-from whet.learn.reference import Reference
-from whet.learn.scoring import Scored, score
-from whet.learn.updates import Budget
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
+from whet.learn.reference import LocalReference
+from whet.learn.scoring import score
 from whet.model.lora import add_adapters, load_adapters
 
 
@@ -36,15 +35,11 @@ def _config() -> ActorConfig:
     return ActorConfig(optim=OptimConfig(lr=0.01, weight_decay=0.1))
 
 
-def _learner(model: PreTrainedModel) -> Learner:
-    return Learner(model, _config(), temperature=1.0, total_steps=10, budget=Budget(40, 80))
+def _learner(model: PreTrainedModel) -> LocalLearner:
+    return LocalLearner(model, _config(), temperature=1.0, total_steps=10, budget=Budget(40, 80))
 
 
-def _likelihood(mini: list[int], current: Callable[[], Tensor]) -> MicroLoss:
-    def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-        return -scored.log_probs_BT.mean(), {}
-
-    return loss_of
+LIKELIHOOD = FunctionObjective(lambda scored, rows, mini: (-scored.log_probs_BT.mean(), {}))
 
 
 def test_an_update_moves_adapters_and_nothing_else() -> None:
@@ -52,7 +47,7 @@ def test_an_update_moves_adapters_and_nothing_else() -> None:
     first = {name: p.detach().clone() for name, p in learner.model.named_parameters()}
     before = learner.log_probs(samples).sum()
     for step in (1, 2, 3):
-        metrics = learner.update(samples, _likelihood, step=step, mini_batch=len(samples))
+        metrics = learner.update(samples, LIKELIHOOD, step=step, mini_batch=len(samples))
     assert metrics["actor/grad_norm"] > 0
     assert learner.log_probs(samples).sum() > before
     moved = {name for name, p in learner.model.named_parameters() if not torch.equal(p, first[name])}
@@ -62,7 +57,7 @@ def test_an_update_moves_adapters_and_nothing_else() -> None:
 
 def test_saved_and_loaded_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     samples, learner = batch(), _learner(_adapted())
-    learner.update(samples, _likelihood, step=1, mini_batch=6)
+    learner.update(samples, LIKELIHOOD, step=1, mini_batch=6)
     learner.save(tmp_path, tiny_tokenizer(), model_only=False)
     assert not (tmp_path / "huggingface").exists()
     model = _adapted()
@@ -70,15 +65,15 @@ def test_saved_and_loaded_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     again = _learner(model)
     again.load_optimizer(tmp_path)
     for each in (learner, again):
-        each.update(samples, _likelihood, step=2, mini_batch=6)
+        each.update(samples, LIKELIHOOD, step=2, mini_batch=6)
     assert torch.equal(again.log_probs(samples), learner.log_probs(samples))
 
 
 def test_the_reference_is_the_policy_without_its_adapters() -> None:
     samples, config = batch(), _config()
     policy = _adapted(std=0.2)
-    ours = Reference(policy, config, 1.0, 50).log_probs(samples)
-    assert torch.equal(ours, Reference(tiny_llama("whet"), config, 1.0, 50).log_probs(samples))
+    ours = LocalReference(policy, config, 1.0, 50).log_probs(samples)
+    assert torch.equal(ours, LocalReference(tiny_llama("whet"), config, 1.0, 50).log_probs(samples))
     assert (ours - _learner(policy).log_probs(samples)).abs().max() > 0.1
 
 
@@ -88,7 +83,7 @@ def test_full_kl_from_the_reference_in_the_middle_of_a_pass(recompute: bool) -> 
     samples, config, found = batch(), _config(), []
     for shared in (True, False):
         policy = _adapted(std=0.2, dtype=torch.float64)
-        reference = Reference(policy if shared else tiny_llama("whet", torch.float64), config, 1.0, None)
+        reference = LocalReference(policy if shared else tiny_llama("whet", torch.float64), config, 1.0, None)
         if recompute:
             policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             policy.train()

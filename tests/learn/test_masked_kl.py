@@ -10,8 +10,8 @@ from model.tiny_vision import KINDS, mixed_samples, theirs, tiny_vision
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig
-from whet.learn.learner import Learner
-from whet.learn.updates import Budget
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
 from whet.types import Media, Prompt, Sample
 
 TEMPERATURE = 0.8
@@ -36,9 +36,9 @@ def twins_of(samples: list[Sample], every_sample: bool) -> list[Sample]:
     return twins
 
 
-def learner_of(model: PreTrainedModel, size: int, tokens: int | None, share: bool = True) -> Learner:
+def learner_of(model: PreTrainedModel, size: int, tokens: int | None, share: bool = True) -> LocalLearner:
     config = ActorConfig(share_prefix=share, micro_batch_size_per_device_for_experience=size)
-    return Learner(model, config, TEMPERATURE, 1, Budget(tokens, tokens))
+    return LocalLearner(model, config, TEMPERATURE, 1, Budget(tokens, tokens))
 
 
 @pytest.mark.parametrize("kind", KINDS)

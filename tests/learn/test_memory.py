@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, Qwen2_5_VLConfig, Qwen3Config
 
-from whet.learn.memory import TokenBytes, head_bytes, model_bytes, plan, token_bytes
-from whet.learn.updates import Budget
+from whet.learn.memory import Budget, TokenBytes, head_bytes, model_bytes, plan, token_bytes
 
 H200 = 150_000_000_000
 SMOLLM2 = LlamaConfig(

@@ -9,7 +9,7 @@ from learn.samples import batch, tiny_llama
 from whet.config.schema.actor import ActorConfig
 from whet.learn import offload
 from whet.learn.offload import Offload, of_weights
-from whet.learn.reference import Reference
+from whet.learn.reference import LocalReference
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_host_memory_stays_where_it_is() -> None:
 
 def test_a_reference_is_there_for_its_passes_only(cpu_moves: None) -> None:
     model, samples = tiny_llama("whet"), batch()
-    expected = Reference(tiny_llama("whet"), ActorConfig(), 1.0, 40).log_probs(samples)
-    reference = Reference(model, ActorConfig(), 1.0, 40, of_weights(model, wait=True))
+    expected = LocalReference(tiny_llama("whet"), ActorConfig(), 1.0, 40).log_probs(samples)
+    reference = LocalReference(model, ActorConfig(), 1.0, 40, of_weights(model, wait=True))
     for _ in range(2):
         assert torch.equal(reference.log_probs(samples), expected)
         assert not any(p.untyped_storage().nbytes() for p in model.parameters())

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learn.samples import sample
 
-from whet.learn.packing import micro_batches, pack, pad
+from whet.learn.packing import pack, pad
+from whet.learn.partition import micro_batches
 from whet.types import Prompt, Sample
 
 

@@ -8,7 +8,7 @@ from model.tiny_vision import KINDS, mixed_samples, their_log_probs, tiny_vision
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.learn.packing import micro_batches
+from whet.learn.partition import micro_batches
 from whet.learn.scoring import score
 from whet.model.media import join_media
 from whet.types import Prompt, Sample, Segment

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import LlamaConfig
 
 from whet.config import Config, load_config
-from whet.learn.updates import Budget
+from whet.learn.memory import Budget
 from whet.training.budget import budget
 from whet.training.device import choose_placement
 

@@ -14,9 +14,8 @@ from whet_process import outcome, run_folder, settled, train
 from whet.config import load_config, with_values
 from whet.config.schema import Config
 from whet.config.schema.algorithm import ADV_ESTIMATORS
-from whet.training.correction import warn_of_skips
 from whet.training.experience import Experience, make_experience, sampler_log_probs
-from whet.training.objective import objective
+from whet.training.objective import objective, warn_of_skips
 from whet.types import Prompt, Sample
 
 KEY = "algorithm.rollout_correction"
@@ -39,23 +38,30 @@ def noise(shape: torch.Size, scale: float = 0.3, seed: int = 1) -> Tensor:
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def experience_of(samples: list[Sample], config: Config) -> Experience:
+def experience_and_metrics(samples: list[Sample], config: Config) -> tuple[Experience, dict[str, float]]:
     sampled = sampler_log_probs(samples)
     bypass = config.algorithm.rollout_correction.bypass_mode
-    return make_experience(samples, sampled if bypass else sampled + noise(sampled.shape), None, config.algorithm)[0]
+    return make_experience(samples, sampled if bypass else sampled + noise(sampled.shape), None, config.algorithm)
 
 
-def gradient(experience: Experience, config: Config, log_probs: Tensor, cuts: list[list[int]]) -> tuple[float, Tensor]:
-    """The loss of all rows as one mini-batch, cut into these micro-batches, and its gradient."""
+def experience_of(samples: list[Sample], config: Config) -> Experience:
+    return experience_and_metrics(samples, config)[0]
+
+
+def gradient(
+    experience: Experience, config: Config, log_probs: Tensor, cuts: list[list[int]]
+) -> tuple[float, Tensor, dict[str, float]]:
+    """The loss of all rows as one mini-batch, cut into these micro-batches, its gradient, and the update's metrics."""
     log_probs = log_probs.clone().requires_grad_()
-    loss_of = objective(experience, config)(list(range(len(log_probs))), lambda: log_probs.detach())
+    whole = objective(experience, config)
+    loss_of = whole.begin(list(range(len(log_probs))), lambda: log_probs.detach())
     total = 0.0
     for rows in cuts:
         scored = SimpleNamespace(log_probs_BT=log_probs[rows], entropy_BT=torch.zeros_like(log_probs[rows]))
-        loss, _ = loss_of(scored, rows)
+        loss, _ = loss_of.loss(scored, rows)
         loss.backward()
         total += float(loss.detach())
-    return total, log_probs.grad
+    return total, log_probs.grad, whole.metrics()
 
 
 @pytest.mark.parametrize("preset", ["decoupled_seq_is_rs", "bypass_pg_geo_rs_token_tis", "bypass_ppo_clip_k3_rs"])
@@ -80,17 +86,17 @@ def test_decoupled_weights_and_mask_reach_advantages_and_loss():
         [f"{KEY}=decoupled_token_is", f"{KEY}.rollout_rs=token_k2", f"{KEY}.rollout_rs_threshold=0.02"]
     )
     samples = samples_of([5, 3, 4, 6])
-    experience = experience_of(samples, config)
+    experience, metrics = experience_and_metrics(samples, config)
     x = experience.old_log_probs_BT - sampler_log_probs(samples)
     written = sampler_log_probs(samples) != 0
     assert torch.equal(experience.mask_BT.bool(), written & (x.square() / 2 <= 0.02))
     torch.testing.assert_close(experience.weights_BT, torch.where(written, x.exp().clamp(max=2.0), 0.0))
     assert not experience.advantages_BT[experience.mask_BT == 0].any()
     # At the old policy the gradient of the clipped loss is −A·w over the kept tokens.
-    _, grad = gradient(experience, config, experience.old_log_probs_BT, [[0, 1, 2, 3]])
+    _, grad, _ = gradient(experience, config, experience.old_log_probs_BT, [[0, 1, 2, 3]])
     expected = -experience.advantages_BT * experience.weights_BT * experience.mask_BT / experience.mask_BT.sum()
     torch.testing.assert_close(grad, expected)
-    assert experience.metrics()["rollout_corr/rollout_rs_masked_fraction"] > 0
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] > 0
 
 
 def test_bypass_weighs_reinforce_by_the_current_ratio_and_the_clipped_loss_not_at_all():
@@ -103,10 +109,10 @@ def test_bypass_weighs_reinforce_by_the_current_ratio_and_the_clipped_loss_not_a
         config = with_values(config, {"worker.actor.clip_ratio_low": 0.99})
         experience = experience_of(samples, config)
         assert torch.equal(experience.old_log_probs_BT, sampler_log_probs(samples))
-        _, grad = gradient(experience, config, current, [[0], [1]])
+        _, grad, metrics = gradient(experience, config, current, [[0], [1]])
         # −A·ρ·∇log π either way: as the weight of REINFORCE, or as the ratio's own gradient
         torch.testing.assert_close(grad, -experience.advantages_BT * ratio / 7)
-        assert experience.metrics()["rollout_corr/rollout_is_mean"] > 0
+        assert metrics["rollout_corr/rollout_is_mean"] > 0
 
 
 @pytest.mark.parametrize("estimator", ADV_ESTIMATORS)
@@ -116,13 +122,13 @@ def test_a_batch_that_is_rejected_as_a_whole_has_no_advantage_and_no_loss(estima
     samples = samples_of([5, 3, 4, 6])
     sampled = sampler_log_probs(samples)
     known = {"values": sampled, "sum_pi_squared": sampled.exp(), "baselines": torch.zeros(4)}
-    experience, _ = make_experience(samples, sampled, None, config.algorithm, known)
+    experience, metrics = make_experience(samples, sampled, None, config.algorithm, known)
     assert not experience.mask_BT.any()
     assert torch.isfinite(experience.advantages_BT).all()
     if match == "whet":
         assert not experience.advantages_BT.any()
-    assert objective(experience, config)([0, 1, 2, 3], lambda: sampled) is None
-    assert experience.metrics()["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1.0)
+    assert objective(experience, config).begin([0, 1, 2, 3], lambda: sampled) is None
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1.0)
 
 
 def test_skips_are_said_once_a_step():

@@ -18,9 +18,9 @@ from whet.algos.shaping import token_dependency
 from whet.config import load_config
 from whet.config.schema.actor import ActorConfig
 from whet.errors import UserError
-from whet.learn.learner import Learner
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
 from whet.learn.packing import pad
-from whet.learn.updates import Budget
 from whet.tracking.console import Console
 from whet.training.measure import StepClock
 from whet.training.perception import check_sees_images, mask_samples, visual_dependency
@@ -66,7 +66,7 @@ def models() -> tuple[PreTrainedModel, PreTrainedModel]:
 
 def sources_of(model: PreTrainedModel, *keys: str) -> SimpleNamespace:
     config = load_config(["algorithm.use_vppo_on_perception=true", "worker.actor.recompute_old_log_probs=false", *keys])
-    learner = Learner(model, ActorConfig(), config.worker.rollout.temperature, 1, Budget(None, None))
+    learner = LocalLearner(model, ActorConfig(), config.worker.rollout.temperature, 1, Budget(None, None))
     models = SimpleNamespace(learner=learner, engine=SimpleNamespace(version=VERSION))
     return SimpleNamespace(config=config, models=models, processor=Pixels())
 

@@ -13,7 +13,7 @@ from whet_process import run_folder, train
 from whet.algos.registry import SIGNALS
 from whet.config.schema.actor import ActorConfig
 from whet.learn import log_probs
-from whet.learn.sum_pi_squared import sum_pi_squared, sum_pi_squared_all
+from whet.learn.distributions import sum_pi_squared, sum_pi_squared_all
 from whet.model.load import Head
 from whet.tracking import read_metrics
 from whet.training import signals

@@ -56,12 +56,12 @@ def run(config: Config, experience: Experience, cut: list[list[int]]) -> tuple[f
     """Loss, gradient and metrics of all rows as one mini-batch; the policy has moved a little since sampling."""
     moved = experience.old_log_probs_BT + 0.2 * (drawn(2) - 0.5) * experience.mask_BT
     log_probs = moved.clone().requires_grad_()
-    loss_of = objective(experience, config)(list(range(8)), lambda: moved)
+    loss_of = objective(experience, config).begin(list(range(8)), lambda: moved)
     total, sums = 0.0, dict[str, float]()
     for rows in cut:
         T = max(LENGTHS[i] for i in rows)
         scored = SimpleNamespace(log_probs_BT=log_probs[rows, :T], entropy_BT=drawn(3)[rows, :T])
-        loss, metrics = loss_of(scored, rows)
+        loss, metrics = loss_of.loss(scored, rows)
         loss.backward()
         total += float(loss.detach())
         for name, value in metrics.items():

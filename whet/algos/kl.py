@@ -1,6 +1,6 @@
 """KL estimates from the log-probs of sampled tokens (Schulman, 2020), and the penalty in the reward.
 
-`full`, the exact KL over the vocabulary, is not an estimate from log-probs: `learn/full_kl.py` makes it from both
+`full`, the exact KL over the vocabulary, is not an estimate from log-probs: `learn/distributions.py` makes it from both
 models' hidden states.
 """
 

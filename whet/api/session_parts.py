@@ -17,7 +17,7 @@ from whet.config.schema import all_keys
 from whet.config.schema.algorithm import GROUP_ESTIMATORS
 from whet.config.values import Given, read_value
 from whet.errors import UserError
-from whet.learn.learner import Learner
+from whet.learn.protocol import Learner
 from whet.model import lora
 from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console

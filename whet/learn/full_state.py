@@ -1,6 +1,6 @@
-"""Between the tensors of a checkpoint, which are whole, and those of a model that may be sharded over ranks.
+"""Conversion between a checkpoint's whole tensors and those of a model that may be sharded over ranks.
 
-Files look the same whoever wrote them, so that a run goes on with more or fewer ranks. Tensors travel one at a time:
+Files do not depend on the number of ranks, so that a run can resume with more or fewer. Tensors are sent one at a time:
 only the first rank ever holds the whole model, in host memory.
 """
 
@@ -23,7 +23,7 @@ from whet.model.gathering import full, local, own_part, part, sendable
 
 
 def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The model's state dict on the first rank's host, {} on the others; tied tensors stay one."""
+    """Return the model's state dict in the first rank's host memory, {} on the others; tied tensors stay tied."""
     ranks, seen, found = ranks_of(model), dict[int, Tensor](), dict[str, Tensor]()
     part(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -38,7 +38,7 @@ def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 def save_weights(model: PreTrainedModel, folder: Path) -> None:
     """Write a Hugging Face folder; every rank must call it, the first one writes."""
     ranks = ranks_of(model)
-    if ranks.everyone is None:
+    if ranks.world is None:
         model.save_pretrained(folder)
         return
     weights = full_weights(model)
@@ -55,9 +55,9 @@ def save_adapters(model: PreTrainedModel, folder: Path) -> None:
 
 
 def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
-    """What one process's `optimizer.state_dict()` would be, on the first rank; no state on the others."""
+    """Return what `optimizer.state_dict()` of one process would be, on the first rank; no state on the others."""
     found = optimizer.state_dict()
-    if ranks.everyone is None:
+    if ranks.world is None:
         return found
     whole: dict[int, dict[str, Tensor]] = {}
     for index, state in found["state"].items():
@@ -90,12 +90,12 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, path: Pa
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any] | None, ranks: Ranks) -> None:
-    """Put whole tensors, which the first rank has read, back into an optimizer of sharded parameters."""
-    if ranks.everyone is None:
+    """Load whole tensors, which the first rank has read, into an optimizer of sharded parameters."""
+    if ranks.world is None:
         assert state is not None, "one process reads for itself"
         optimizer.load_state_dict(state)
         return
-    outline = ranks.told(None if state is None else _outline(state))
+    outline = ranks.broadcast(None if state is None else _outline(state))
     assert outline is not None, "the first rank has read the file"
     params = [p for group in optimizer.param_groups for p in group["params"]]
     empty: dict[int, dict[str, Tensor]] = {}
@@ -111,12 +111,12 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 
 def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor], ranks: Ranks) -> None:
-    """Fill tensors, sharded or not, with the whole ones that the first rank was given under the same names."""
+    """Fill tensors, sharded or not, from the whole ones that the first rank has under the same names."""
     for name, target in into.items():
         whole = torch.empty(target.shape, dtype=target.dtype, device=ranks.device)
         if given is not None:
             whole.copy_(given[name].detach())
-        dist.broadcast(sendable(whole), group=ranks.everyone, group_src=0)
+        dist.broadcast(sendable(whole), group=ranks.world, group_src=0)
         if isinstance(target, DTensor):
             whole = own_part(whole, target)
         with torch.no_grad():
@@ -124,7 +124,7 @@ def send_tensors(given: Mapping[str, Tensor] | None, into: Mapping[str, Tensor],
 
 
 def _outline(state: dict[str, Any]) -> dict[str, Any]:
-    """The same with shapes and dtypes in place of tensors."""
+    """Return the state with (shape, dtype) in place of tensors."""
     shapes = {i: {name: (t.shape, t.dtype) for name, t in each.items()} for i, each in state["state"].items()}
     return state | {"state": shapes}
 

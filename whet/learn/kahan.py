@@ -1,9 +1,9 @@
-"""AdamW that keeps its parameters in bf16 and loses nothing by it.
+"""AdamW for bf16 parameters, with the precision of fp32 ones.
 
-A bf16 parameter swallows updates smaller than 1/256 of itself. Kahan summation (1965) carries what was lost to the next
-update. Here the carry is exact: a bf16 number is the upper half of an fp32 one, and the compensation holds the lower
-half as 16 bits, so that the sum runs in fp32 (Kalamkar et al., 2019, split the weights of SGD this way). A bf16
-compensation would swallow in its turn: at a learning rate of 1e-6 it stands still beside a weight of 1.
+A bf16 parameter rounds away updates smaller than 1/256 of itself. Kahan summation (1965) carries what was lost to the
+next update. Here the carry is exact: a bf16 number is the upper half of an fp32 one, and the compensation holds the
+lower half as 16 bits, so that the sum runs in fp32 (Kalamkar et al., 2019, split the weights of SGD this way). A bf16
+compensation would itself round updates away: at a learning rate of 1e-6 it does not change beside a weight of 1.
 
 The first moment is bf16. The second is fp32: with β₂ = 0.999 it changes by a thousandth a step, which bf16 cannot hold.
 10 bytes a parameter, weights included, where fp32 weights with AdamW need 12 and a bf16 copy to compute with.
@@ -23,7 +23,7 @@ from whet.model.gathering import local
 
 
 class Numbers(NamedTuple):
-    """What one update multiplies by; 1 − β is taken in double precision, where it is exact enough."""
+    """The factors of one update; 1 − β is computed in double precision."""
 
     first: float  # 1 − β₁, the share of the gradient in the first moment
     second: float  # 1 − β₂
@@ -48,7 +48,7 @@ class KahanAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
@@ -66,12 +66,12 @@ class KahanAdamW(torch.optim.Optimizer):
                     rate=group["lr"] / (1 - beta1**t),
                     decay=group["lr"] * group["weight_decay"],
                 )
-                # Shards are updated each on its rank: nothing here looks across elements.
+                # Every rank updates its own shard: the update is element-wise.
                 _update(local(p), local(p.grad), {name: local(kept) for name, kept in state.items()}, numbers)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Read back saved state as it is, where torch would round it; AdamW's own state starts a compensation of 0."""
+        """Load saved state without torch's rounding; a state of plain AdamW starts with a compensation of 0."""
         super().load_state_dict(state_dict)
         params = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
@@ -82,7 +82,7 @@ class KahanAdamW(torch.optim.Optimizer):
 
 
 def _first_state(states: dict[Tensor, dict[str, Tensor]], p: Tensor) -> dict[str, Tensor]:
-    """The state of a parameter before its first update. Steps are counted on the host, which reads them."""
+    """Return the state of a parameter before its first update. The step count is on the host, which reads it."""
     states[p] = {
         "step": torch.zeros((), dtype=torch.float32),
         "exp_avg": torch.zeros_like(p),
@@ -94,7 +94,7 @@ def _first_state(states: dict[Tensor, dict[str, Tensor]], p: Tensor) -> dict[str
 
 
 def _update(p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) -> None:
-    """w ← w − (rate · m / (√v / correction + eps) + decay · w), after m and v took in the gradient."""
+    """Update m and v by the gradient, then w ← w − (rate · m / (√v / correction + eps) + decay · w)."""
     m, v, low = state["exp_avg"], state["exp_avg_sq"], state.get("compensation")
     if low is not None and p.is_cuda and kernels.available(p.device) and _dense(p, gradient, low, m, v):
         from whet.kernels.kahan import kahan_adamw_  # imports triton, which not every machine has
@@ -113,14 +113,14 @@ def _update(p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) 
 
 
 def joined(high: Tensor, low: Tensor) -> Tensor:
-    """The fp32 numbers of which `high` (bf16) is the rounded upper half and `low` (int16) what rounding took away."""
+    """Return the fp32 numbers of which `high` (bf16) is the rounded upper half and `low` (int16) the remainder."""
     return ((high.view(torch.int16).to(torch.int32) << 16) + low).view(torch.float32)
 
 
 def split_(whole: Tensor, high: Tensor, low: Tensor) -> None:
-    """Write fp32 numbers to their two halves.
+    """Split fp32 numbers into their two halves.
 
-    Half way between two bf16 numbers the rest may be 2¹⁵, which int16 has no room for: it becomes 2¹⁵ − 1.
+    Half way between two bf16 numbers the remainder may be 2¹⁵, which int16 cannot hold: it becomes 2¹⁵ − 1.
     """
     high.copy_(whole)
     rest = whole.view(torch.int32) - (high.view(torch.int16).to(torch.int32) << 16)
@@ -128,5 +128,5 @@ def split_(whole: Tensor, high: Tensor, low: Tensor) -> None:
 
 
 def _dense(*tensors: Tensor) -> bool:
-    """Whether equal offsets in the memory of all of them are the same element."""
+    """Return True if all tensors are contiguous, so that equal offsets are the same element."""
     return all(tensor.is_contiguous() for tensor in tensors)

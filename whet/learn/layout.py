@@ -1,8 +1,9 @@
-"""How the devices of a run divide the work on one model: by samples, by the tokens of a row, and inside the layers.
+"""Parallel layout of a model: data parallel by samples, sequence parallel by tokens, tensor parallel inside layers.
 
-Ranks are counted through tensor groups first (those talk most, and neighbours are on one machine), then through
-sequence groups, then through shares of the samples. FSDP shards over all but the tensor group: ranks that share a row
-hold the same parameters, and their gradients add up as those of shares do.
+Ranks are numbered through tensor groups first (those communicate most, and neighbours are on one machine), then through
+sequence groups, then through shares of the samples: rank = (share · sequence + slice) · tensor + part. FSDP shards over
+all but the tensor group: ranks that share a row hold the same parameters, and their gradients are summed as those of
+shares are.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from whet.learn.tensor_parallel import plan_of
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which mesh shards a model, which one cuts its layers, and who computes which samples."""
+class ParallelLayout:
+    """Device meshes of FSDP shards and of tensor parallelism, and this rank's share of the samples."""
 
     shards: DeviceMesh
     tensor: DeviceMesh | None
     ranks: Ranks
 
 
-def lay_out(fsdp: FSDPConfig, device: torch.device, tensor: int = 1, sequence: int = 1, part: str = "actor") -> Layout:
-    """The layout of all ranks of the world; every rank must ask."""
+def lay_out(
+    fsdp: FSDPConfig, device: torch.device, tensor: int = 1, sequence: int = 1, part: str = "actor"
+) -> ParallelLayout:
+    """Return the layout of all ranks; every rank must call it."""
     world = dist.get_world_size()
     if world % (tensor * sequence):
         raise UserError(
@@ -48,13 +51,13 @@ def lay_out(fsdp: FSDPConfig, device: torch.device, tensor: int = 1, sequence: i
     shape = (over,) if size in (-1, over) else (over // size, size)
     ranks = _shares(device, world // tensor // sequence, sequence, tensor)
     if tensor == 1:
-        return Layout(init_device_mesh(device.type, shape, mesh_dim_names=names), None, ranks)
+        return ParallelLayout(init_device_mesh(device.type, shape, mesh_dim_names=names), None, ranks)
     mesh = init_device_mesh(device.type, (*shape, tensor), mesh_dim_names=(*names, "tensor"))
-    return Layout(mesh[names], mesh["tensor"], ranks)
+    return ParallelLayout(mesh[names], mesh["tensor"], ranks)
 
 
 def _shares(device: torch.device, count: int, sequence: int, tensor: int) -> Ranks:
-    """Who computes which of `count` shares of the samples."""
+    """Return which of `count` shares of the samples this rank computes, and with which other ranks."""
     if sequence == tensor == 1:
         return Ranks.of_world(device)
     names = ("data", "sequence", "tensor")
@@ -64,7 +67,7 @@ def _shares(device: torch.device, count: int, sequence: int, tensor: int) -> Ran
 
 
 def check_sizes(model: PretrainedConfig, tensor: int, sequence: int, part: str = "actor") -> None:
-    """UserError unless a model of this shape can be divided so; nothing of it is loaded."""
+    """Raise a `UserError` unless a model of this shape can be divided so; no weights are loaded."""
     keys = {f"worker.{part}.tensor_parallel_size": tensor, f"worker.{part}.ulysses_size": sequence}
     text = model.get_text_config()
     for key, size in keys.items():
@@ -94,7 +97,7 @@ def check_sizes(model: PretrainedConfig, tensor: int, sequence: int, part: str =
 
 
 def _shares_heads(heads: int, kv_heads: int, sequence: int) -> bool:
-    """Key-value heads that are too few are repeated."""
+    """Return True if heads can be divided over sequence ranks; too few key-value heads are repeated."""
     return heads % sequence == 0 and (kv_heads % sequence == 0 or sequence % kv_heads == 0)
 
 

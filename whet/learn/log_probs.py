@@ -1,14 +1,16 @@
-"""Log-probs and entropies of tokens straight from hidden states, a chunk of rows at a time.
+"""Log-probs and entropies of tokens from hidden states, a chunk of rows at a time.
 
-Logits for all tokens never exist at once: a chunk's logits are made, reduced and dropped, and made again in the
+Logits for all tokens never exist at once: a chunk's logits are computed, reduced and dropped, and computed again in the
 backward pass. Peak memory is one chunk, whatever the number of tokens or the size of the vocabulary.
 
 On a GPU whet's kernels reduce a chunk, and turn it into its gradient, in one pass each, in the dtype of the model.
+
+Shapes: N tokens, C of them in a chunk, hidden size H, vocabulary V.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +21,13 @@ from whet import kernels
 from whet.model.load import Head
 
 _CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MiB in fp32
-_KERNEL_CHUNK_ELEMENTS = 2**28  # on a GPU, whose products want to be large: 512 MiB in bf16
+_KERNEL_CHUNK_ELEMENTS = 2**28  # on a GPU, where larger products are faster: 512 MiB in bf16
 
 
 def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target and entropy of each distribution of logits / temperature.
+    """Return the log-prob of each target and the entropy of each distribution of logits / temperature.
 
-    Both are (N,) in fp32, or in fp64 when the hidden states are.
+    Both are (N,) in fp32, or in fp64 if the hidden states are.
     """
     if _use_kernels(hidden_NH, head.softcap):
         return _KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.exact)
@@ -33,12 +35,12 @@ def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperatur
 
 
 def _use_kernels(hidden_NH: Tensor, softcap: float | None) -> bool:
-    """Kernels compute in fp32, from logits as the product left them."""
+    """Return True if the kernels can be used: they compute in fp32, from logits without a softcap."""
     return kernels.available(hidden_NH.device) and softcap is None and hidden_NH.dtype != torch.float64
 
 
 def chunks(n: int, vocabulary: int) -> list[slice]:
-    """Rows to take at a time so that their logits stay within the memory of one chunk; at least one slice."""
+    """Return slices of n rows whose logits fit in one chunk; at least one slice."""
     return _slices(n, max(16, _CHUNK_ELEMENTS // vocabulary)) or [slice(0, 0)]
 
 
@@ -63,12 +65,14 @@ class _TokenLogProbs(torch.autograd.Function):
         log_probs = torch.empty(N, dtype=_precise(hidden_NH.dtype), device=hidden_NH.device)
         entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
         for rows in chunks(N, len(weight_VH)):
-            z = scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
-            lse = torch.logsumexp(z, dim=-1)
-            log_probs[rows] = z.gather(1, targets_N[rows, None]).squeeze(1) - lse
-            p = torch.exp(z - lse[:, None])
-            entropy[rows] = lse - p.mul_(z).sum(dim=-1)
-            normaliser[rows] = lse
+            # 1. Logits (C, V), and log Σ exp of each row (C,).
+            z_CV = scaled_logits(hidden_NH[rows], weight_VH, bias_V, temperature, softcap)
+            lse_C = torch.logsumexp(z_CV, dim=-1)
+            # 2. Reduce to (C,): log-prob of the target, entropy. Only lse is kept for the backward pass.
+            log_probs[rows] = z_CV.gather(1, targets_N[rows, None]).squeeze(1) - lse_C
+            p_CV = torch.exp(z_CV - lse_C[:, None])
+            entropy[rows] = lse_C - p_CV.mul_(z_CV).sum(dim=-1)
+            normaliser[rows] = lse_C
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
         ctx.temperature, ctx.softcap = temperature, softcap
         ctx.set_materialize_grads(False)
@@ -85,29 +89,32 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_VH) if need_weight else None
         grad_bias = torch.zeros_like(bias_V) if need_bias else None
         for rows in chunks(len(targets_N), len(weight_VH)):
-            z = scaled_logits(hidden_NH[rows], weight_VH, bias_V, ctx.temperature, ctx.softcap)
-            log_p = z - normaliser[rows, None]
-            grad_z = _logit_gradient(
-                log_p,
+            # 1. Logits (C, V) once more, and with the saved normaliser their log-probs.
+            z_CV = scaled_logits(hidden_NH[rows], weight_VH, bias_V, ctx.temperature, ctx.softcap)
+            log_p_CV = z_CV - normaliser[rows, None]
+            # 2. Gradient of the logits (C, V), through temperature and softcap.
+            grad_CV = _logit_gradient(
+                log_p_CV,
                 targets_N[rows],
                 None if grad_log_probs is None else grad_log_probs[rows],
                 None if grad_entropy is None else grad_entropy[rows],
                 entropy[rows],
             ).div_(ctx.temperature)
             if ctx.softcap is not None:
-                grad_z *= 1 - (z * (ctx.temperature / ctx.softcap)).square()  # d tanh
-            grad_z = grad_z.to(hidden_NH.dtype)
+                grad_CV *= 1 - (z_CV * (ctx.temperature / ctx.softcap)).square()  # d tanh
+            grad_CV = grad_CV.to(hidden_NH.dtype)
+            # 3. Gradients of hidden states (C, H), of the head's weight (V, H) and bias (V,), summed over chunks.
             if grad_hidden is not None:
-                torch.mm(grad_z, weight_VH, out=grad_hidden[rows])
+                torch.mm(grad_CV, weight_VH, out=grad_hidden[rows])
             if grad_weight is not None:
-                grad_weight.addmm_(grad_z.t(), hidden_NH[rows])
+                grad_weight.addmm_(grad_CV.t(), hidden_NH[rows])
             if grad_bias is not None:
-                grad_bias += grad_z.sum(dim=0)
+                grad_bias += grad_CV.sum(dim=0)
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
 class _KernelTokenLogProbs(torch.autograd.Function):
-    """The same on a GPU: a product, then one pass over its logits, which the gradient overwrites in place."""
+    """The same on a GPU: a product, then one kernel over its logits; backward, the gradient overwrites them."""
 
     @staticmethod
     def forward(
@@ -124,11 +131,12 @@ class _KernelTokenLogProbs(torch.autograd.Function):
         log_probs = torch.empty(len(targets_N), dtype=torch.float32, device=hidden_NH.device)
         entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
         for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
-            logits_NV = Head(weight_VH, bias_V, None, exact).logits(hidden_NH[rows])
-            found = row_statistics(logits_NV, targets_N[rows], temperature, want_entropy=True)
-            for whole, part in zip((log_probs, normaliser, entropy), found):
-                whole[rows] = cast(Tensor, part)
-            del logits_NV  # the next chunk takes its place
+            # (C, H) → logits (C, V) → three statistics of each row (C,).
+            logits_CV = Head(weight_VH, bias_V, None, exact).logits(hidden_NH[rows])
+            log_probs_C, lse_C, entropy_C = row_statistics(logits_CV, targets_N[rows], temperature, want_entropy=True)
+            assert entropy_C is not None, "it was asked for"
+            log_probs[rows], normaliser[rows], entropy[rows] = log_probs_C, lse_C, entropy_C
+            del logits_CV  # the next chunk reuses its memory
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
         ctx.temperature = temperature
         ctx.set_materialize_grads(False)
@@ -148,9 +156,10 @@ class _KernelTokenLogProbs(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32) if need_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if need_bias else None
         for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
-            grad_NV = F.linear(hidden_NH[rows], weight_VH, bias_V)
+            # 1. Logits (C, V) once more, overwritten by their gradient.
+            grad_CV = F.linear(hidden_NH[rows], weight_VH, bias_V)
             logit_gradient_(
-                grad_NV,
+                grad_CV,
                 targets_N[rows],
                 normaliser[rows],
                 entropy[rows],
@@ -158,13 +167,14 @@ class _KernelTokenLogProbs(torch.autograd.Function):
                 None if grad_entropy is None else grad_entropy[rows].contiguous(),
                 ctx.temperature,
             )
+            # 2. Gradients of hidden states (C, H), of the head's weight (V, H) and bias (V,).
             if grad_hidden is not None:
-                torch.mm(grad_NV, weight_VH, out=grad_hidden[rows])
+                torch.mm(grad_CV, weight_VH, out=grad_hidden[rows])
             if grad_weight is not None:
-                _add_product_(grad_weight, grad_NV.t(), hidden_NH[rows])
+                _add_product_(grad_weight, grad_CV.t(), hidden_NH[rows])
             if grad_bias is not None:
-                grad_bias += grad_NV.sum(dim=0, dtype=torch.float32)
-            del grad_NV
+                grad_bias += grad_CV.sum(dim=0, dtype=torch.float32)
+            del grad_CV
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
@@ -173,7 +183,7 @@ def _kernel_chunks(n: int, vocabulary: int) -> list[slice]:
 
 
 def _add_product_(total_VH: Tensor, left_VN: Tensor, right_NH: Tensor) -> None:
-    """total += left @ right, with a total in fp32 that no product is rounded before it joins."""
+    """Add left @ right to a total in fp32, without rounding the product to a narrower dtype first."""
     if left_VN.dtype == total_VH.dtype:
         total_VH.addmm_(left_VN, right_NH)
     elif left_VN.is_cuda:
@@ -189,7 +199,7 @@ def _precise(dtype: torch.dtype) -> torch.dtype:
 def scaled_logits(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, softcap: float | None
 ) -> Tensor:
-    """Logits / temperature (N, V), in fp32 or better."""
+    """Return logits / temperature (N, V), in fp32 or fp64."""
     z = Head(weight_VH, bias_V, softcap).logits(hidden_NH).to(_precise(hidden_NH.dtype))
     return z if temperature == 1.0 else z / temperature
 
@@ -197,7 +207,7 @@ def scaled_logits(
 def _logit_gradient(
     log_p_NV: Tensor, targets_N: Tensor, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, entropy_N: Tensor
 ) -> Tensor:
-    """Σ g ∂/∂z, with ∂log p_t/∂z = onehot − p and ∂H/∂z = −p (log p + H)."""
+    """Return Σ g ∂/∂z (N, V), with ∂log p_t/∂z = onehot − p and ∂H/∂z = −p (log p + H)."""
     grad = log_p_NV.exp()
     if grad_log_probs is None:
         grad_log_probs = torch.zeros_like(entropy_N)

@@ -1,7 +1,7 @@
-"""How many tokens a micro-batch may hold on a GPU, and whether activations must be computed twice for it.
+"""Plan of GPU memory: the tokens that a micro-batch may hold, and whether it needs gradient checkpointing.
 
-Everything is counted from what the device has in all and from the shapes of the models, never from what happens to be
-free: how a batch is cut is part of a run's arithmetic, and must come out the same after a resume.
+Everything follows from the device's total memory and the shapes of the models, never from what happens to be free: how
+a batch is cut is part of a run's arithmetic, and must be the same after a resume.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from transformers import PretrainedConfig
 
-from whet.learn.updates import Budget
-
 _WORK = 5.5e12  # parameters x tokens of a micro-batch that keep a GPU busy while the host launches the next one
 _LEAST_CAP, _MOST_CAP = 16384, 65536  # tokens; the products of a large model get no quicker beyond the first
 _MULTIPLE = 1024
@@ -21,24 +19,33 @@ _MODULES = 2.5  # what a model's own modules keep for the backward pass, relativ
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Sizes of micro-batches: at most this many tokens of a packed row."""
+
+    tokens_update: int | None  # None: the config's number of samples instead
+    tokens_experience: int | None  # in passes without gradient
+    recompute: bool = True  # use gradient checkpointing, unless the config says otherwise
+
+
 def model_bytes(parameters: int, dtype: torch.dtype, trained: bool) -> int:
-    """Weights and, where they are trained, fp32 gradients and the optimizer's state, which is 8 bytes either way."""
+    """Return the bytes of weights and, if trained, of fp32 gradients and the state of either optimizer (8 bytes)."""
     return parameters * (dtype.itemsize + (12 if trained else 0))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """What one token of a micro-batch holds at the peak."""
+    """Bytes that one token of a micro-batch holds at the peak."""
 
-    kept: int  # a forward and a backward pass over all that every layer keeps
-    recomputed: int  # the same with gradient checkpointing: each layer's input, and one layer at a time
+    kept: int  # forward and backward, all activations kept
+    recomputed: int  # with gradient checkpointing: each layer's input, and the activations of one layer at a time
     forward: int  # no gradient
 
 
 def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_trained: bool = True) -> TokenBytes:
-    """Bytes a token for a model of this shape, run by fused kernels or by its own modules.
+    """Return the bytes of a token for a model of this shape, run by fused kernels or by its own modules.
 
-    Of a model that sees, every token counts as one of an image: nobody knows how many are.
+    For a vision-language model every token counts as an image token: how many are is not known in advance.
     """
     text = model.get_text_config()
     heads, hidden, layers = text.num_attention_heads, text.hidden_size, text.num_hidden_layers
@@ -59,7 +66,7 @@ def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_
 
 
 def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> TokenBytes:
-    """What the vision tower holds for one token of an image: several patches, by its own modules."""
+    """Return what the vision tower holds for one token of an image: several patches, by its own modules."""
     vision = getattr(model, "vision_config", None)
     depth = getattr(vision, "depth", None) or getattr(vision, "num_hidden_layers", None)
     width = getattr(vision, "embed_dim", None) or getattr(vision, "hidden_size", None)
@@ -76,7 +83,7 @@ def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> 
 
 
 def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
-    """What turning hidden states into log-probs takes, whatever the number of tokens."""
+    """Return the bytes needed to turn hidden states into log-probs, whatever the number of tokens."""
     text = model.get_text_config()
     return _LOGITS * dtype.itemsize + 2 * 4 * text.vocab_size * text.hidden_size  # the weight's gradient, fp32, twice
 
@@ -91,11 +98,11 @@ def plan(
     recompute: bool | None,
     shared: int = 1,
 ) -> Budget:
-    """The budget on a device of `total` bytes of which models and caches take `held`.
+    """Return the budget on a device of `total` bytes of which models and caches take `held`.
 
-    `recompute` None asks for gradient checkpointing only where `needed` tokens do not fit without it. Micro-batches
-    hold what fits, in whole kilotokens, but the longest sample at least; on `shared` devices that have a row together,
-    as many times that.
+    `recompute` None asks for gradient checkpointing only if `needed` tokens do not fit without it. Micro-batches hold
+    what fits, in multiples of 1,024 tokens, but at least the longest sample; `shared` devices that split a row between
+    them hold that many times as much.
     """
     room = max(0, round(total * _SHARE) - held)
     if recompute is None:

@@ -1,7 +1,7 @@
-"""Weights and optimizer states that wait in host memory while others use their device.
+"""Offloading: weights and optimizer states are kept in host memory while other phases of a step use their device.
 
-Tensors stay the objects they are: only the memory behind them is given back, and taken again before they are used. So
-views of one piece of memory (fused projections), shards and tied parameters need no care of their own.
+Tensors stay the same objects: only the storage behind them is resized to 0, and filled again before they are used. So
+views of one storage (fused projections), shards and tied parameters need no special case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Offload:
-    """Tensors that are on their device inside `here`, and in host memory otherwise where they `wait`."""
+    """Tensors that are on their device inside `here` and, if they `wait`, in host memory otherwise."""
 
     def __init__(self, tensors: Callable[[], Iterable[Tensor]], wait: bool) -> None:
         self._tensors, self._wait = tensors, wait
@@ -30,7 +30,7 @@ class Offload:
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """Everything is on its device inside; what is in host memory already stays there."""
+        """Have all tensors on their device inside the block; blocks may be nested."""
         self._inside += 1
         self._bring()
         try:
@@ -57,43 +57,61 @@ class Offload:
                 storage.resize_(0)
                 self._away.append((storage, kept))
         if any(storage.device.type == "cuda" for storage, _ in self._away):
-            torch.cuda.empty_cache()  # for other processes on the device: this one would reuse it anyway
+            torch.cuda.empty_cache()  # for other processes on the device; this one would reuse the memory anyway
 
 
-class Offloadable(Protocol):
-    """Something whose methods need its weights."""
+class HoldsWeights(Protocol):
+    """An object whose weights may be offloaded."""
 
     offload: Offload
 
 
-R = TypeVar("R", bound=Offloadable)
+class HoldsOptimizer(Protocol):
+    """An object whose optimizer state may be offloaded."""
+
+    optimizer_offload: Offload
 
 
-def with_weights_on_device(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+W = TypeVar("W", bound=HoldsWeights)
+S = TypeVar("S", bound=HoldsOptimizer)
+
+
+def with_weights_on_device(method: Callable[Concatenate[W, P], T]) -> Callable[Concatenate[W, P], T]:
     """Have the weights on their device while a method runs."""
 
     @wraps(method)
-    def run(self: R, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self: W, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.offload.here():
             return method(self, *args, **kwargs)
 
     return run
 
 
+def with_optimizer_on_device(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Have the optimizer's state on its device while a method runs."""
+
+    @wraps(method)
+    def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.optimizer_offload.here():
+            return method(self, *args, **kwargs)
+
+    return run
+
+
 def of_weights(model: nn.Module, wait: bool) -> Offload:
-    """The offload of a model's parameters; of a sharded one they are its shards, whatever it has gathered later."""
+    """Return the offload of a model's parameters: of a sharded model its shards, never what it gathers later."""
     held = list(model.parameters())
     return Offload(lambda: held, wait)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """What an optimizer remembers of its parameters, as far as it has seen them."""
+    """Iterate over the state tensors of the parameters that an optimizer has updated."""
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 def movable(storage: torch.UntypedStorage) -> bool:
-    """Whether memory is not the host's own already."""
+    """Return True unless the storage is in host memory already."""
     return storage.device.type != "cpu"
 
 

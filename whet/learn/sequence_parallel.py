@@ -1,9 +1,12 @@
-"""Sequence parallelism (DeepSpeed-Ulysses, Jacobs et al., 2023): ranks that each hold some tokens of every packed row.
+"""Sequence parallelism (DeepSpeed-Ulysses, Jacobs et al., 2023): every rank holds a slice of each packed row.
 
-Everything but attention looks at tokens one by one. Before attention, the ranks of a group exchange tokens for heads:
-each gets all tokens of some of the heads, and how packed tokens see each other stays as it is; afterwards they exchange
-back. A token's hidden state, and with it what it predicts, stays on the rank that has the token: only log-probs and the
-like are put together again, so that every rank of the group has the whole loss and the gradient of its own tokens.
+All layers but attention treat tokens independently. Before attention, the ranks of a group exchange tokens for heads:
+each gets all tokens of some heads, so that the packed attention pattern is unchanged; afterwards they exchange back.
+Hidden states stay on the rank that has the token. Only log-probs and other per-token results are put together, so that
+every rank of the group has the whole loss and the gradient of its own tokens.
+
+Shapes: N tokens of the whole row, n of this rank (N padded to a multiple of the ranks, divided by them); H heads, h of
+this rank (H divided by the ranks); D the head size; M response tokens, m predicted by this rank's tokens.
 """
 
 from __future__ import annotations
@@ -15,26 +18,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from whet.learn.packing import Packed
-from whet.learn.ranks import ranks_of
 from whet.model.attention import Attention
 
 
-def own_tokens(model: nn.Module, packed: Packed) -> Packed:
-    """What of a packed row this rank runs through a model: all of it, where no ranks share rows."""
-    group = ranks_of(model).sequence
-    return packed if group is None else _cut(packed, group)
-
-
-def _cut(packed: Packed, group: dist.ProcessGroup) -> Packed:
-    """A slice of the row, which is as long on every rank: the last one is filled up with tokens that nobody sees."""
+def own_tokens(packed: Packed, group: dist.ProcessGroup) -> Packed:
+    """Return this rank's slice of a packed row, n tokens on every rank; the last slice is padded with unseen tokens."""
     tokens, size, rank = len(packed.ids_N), dist.get_world_size(group), dist.get_rank(group)
+    # 1. Tokens rank·n to (rank + 1)·n of the row: (N,) → (n,).
     n = -(-tokens // size)
     ids_n, positions_n = (
         F.pad(x, (0, n * size - tokens))[..., rank * n : (rank + 1) * n] for x in (packed.ids_N, packed.positions_N)
     )
+    # 2. The response tokens that those predict: indices (m,) into M. Places in the row become places in the slice.
     (mine,) = torch.where(packed.rows_M // n == rank)
     return replace(
         packed,
@@ -49,7 +47,7 @@ def _cut(packed: Packed, group: dist.ProcessGroup) -> Packed:
 
 
 class UlyssesAttention:
-    """Attention over a whole row of which this rank has some tokens, computed for some heads on each rank."""
+    """Attention over a whole row of which each rank has n tokens, computed for h heads on each rank."""
 
     def __init__(self, whole_row: Attention, tokens: int, group: dist.ProcessGroup) -> None:
         self._whole_row, self._tokens, self._group = whole_row, tokens, group
@@ -58,27 +56,29 @@ class UlyssesAttention:
     def attend(
         self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
     ) -> Tensor:
-        """Attention of this rank's tokens; (n, H, D)."""
-        # Where there are fewer key-value heads than ranks, several get the same one; its gradients add up.
+        """Return the attention output (n, H, D) of this rank's tokens; inputs are (H, n, D) of them."""
+        # 1. With fewer key-value heads than ranks, several ranks get the same one; its gradients add up.
         more = max(1, self._size // len(key_HND))
         key_HND, value_HND = (x.repeat_interleave(more, dim=0) if more > 1 else x for x in (key_HND, value_HND))
+        # 2. Exchange tokens for heads: (H, n, D) → (N, h, D), without padding, → (h, N, D).
         query, key, value = (
             self._all_tokens(x)[: self._tokens].transpose(0, 1) for x in (query_HND, key_HND, value_HND)
         )
         out_NhD = self._whole_row.attend(layer, query, key, value, scale, window)
+        # 3. Exchange heads for tokens: (N, h, D) → padded (ranks, n, h, D) → this rank's n tokens of all heads.
         n = query_HND.shape[1]
         padded = F.pad(out_NhD, (0, 0, 0, 0, 0, n * self._size - self._tokens))
         exchanged = _Exchange.apply(padded.unflatten(0, (self._size, n)), self._group)  # (ranks, n, h, D)
         return exchanged.transpose(0, 1).flatten(1, 2)
 
     def _all_tokens(self, x_HnD: Tensor) -> Tensor:
-        """(N, h, D): this rank's heads of the whole row."""
+        """Return (ranks · n, h, D): this rank's heads of the whole row and its padding."""
         parts = x_HnD.transpose(0, 1).unflatten(1, (self._size, -1)).transpose(0, 1)  # (ranks, n, h, D)
         return _Exchange.apply(parts, self._group).flatten(0, 1)
 
 
 class _Exchange(torch.autograd.Function):
-    """The i-th of the first dimension goes to rank i; its own inverse, and so is its gradient."""
+    """Send index i of the first dimension to rank i (all-to-all): its own inverse, and its own gradient."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -103,9 +103,9 @@ def _join(values: Tensor, mine: Tensor, count: int, group: dist.ProcessGroup) ->
 
 
 class _Join(torch.autograd.Function):
-    """Values of all response tokens from those that each rank has; backward, each rank's own.
+    """Put together the values (M,) of all response tokens from each rank's (m,); backward, take each rank's own.
 
-    Every rank of the group makes the same loss of them: gradients are not added up here.
+    Every rank of the group computes the same loss from them: gradients are not summed here.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A model spread over ranks by FSDP2: every decoder layer a unit of its own, and the rest of the model another.
+"""Sharding by FSDP2: every decoder layer is a unit of its own, and the rest of the model another.
 
 Gradients are summed over ranks, not averaged: losses are divided by counts of the whole mini-batch already.
 """
@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
 from whet.learn.full_state import send_tensors
-from whet.learn.layout import Layout
-from whet.learn.ranks import Ranks, train_together
-from whet.learn.tensor_parallel import cut_layer, keep_whole
+from whet.learn.layout import ParallelLayout
+from whet.learn.ranks import Ranks, set_ranks
+from whet.learn.tensor_parallel import replicate_rest, split_layer
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import let_gather, note_frees, sharded_modules
 from whet.model.modality import has_vision, text_model, vision_of
@@ -29,7 +29,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def precision(fsdp: FSDPConfig, device: torch.device) -> MixedPrecisionPolicy:
-    """`mp_*` as FSDP's policy. On a CPU passes are in the dtype of the weights."""
+    """Return `mp_*` as FSDP's policy. On a CPU passes are in the dtype of the weights."""
     passes = _dtype(fsdp.mp_param_dtype) if device.type == "cuda" else None
     return MixedPrecisionPolicy(param_dtype=passes, reduce_dtype=_dtype(fsdp.mp_reduce_dtype))
 
@@ -37,13 +37,13 @@ def precision(fsdp: FSDPConfig, device: torch.device) -> MixedPrecisionPolicy:
 def shard(
     model: PreTrainedModel | ValueModel,
     fsdp: FSDPConfig,
-    layout: Layout,
+    layout: ParallelLayout,
     device: torch.device,
     policy: MixedPrecisionPolicy | None = None,
 ) -> None:
-    """Spread a model over ranks, in place, and let them share its work.
+    """Shard a model over ranks, in place, and have them share its work.
 
-    A model built on "meta" gets memory a layer at a time, with nothing in it: fill it afterwards.
+    A model on the "meta" device gets uninitialised memory, a layer at a time: fill it afterwards.
     """
     mesh, tensor = layout.shards, layout.tensor
     offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if fsdp.enable_cpu_offload else OffloadPolicy()
@@ -57,22 +57,22 @@ def shard(
             f"{type(language).__name__} has a vision encoder that ranks without images could not keep step with: train "
             "on one device"
         )
-    # Cut layers and whole ones do not mix: then the tower is part of what all ranks gather together.
+    # With tensor parallelism the tower's blocks are no units of their own: FSDP does not mix cut and whole ones.
     for layer in layers if tensor is not None else [*tower_blocks(language), *layers]:
         _materialise(layer, home, memory)
         if tensor is not None:
-            cut_layer(layer, language.config, tensor)
+            split_layer(layer, language.config, tensor)
         frees = fsdp.enable_full_shard
         fully_shard(layer, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, offload_policy=offload)
         note_frees(layer, frees)
     _materialise(model, home, memory)
     if tensor is not None:
-        keep_whole(model, tensor)
+        replicate_rest(model, tensor)
     fully_shard(language, mesh=mesh, reshard_after_forward=False, mp_policy=policy, offload_policy=offload)
-    if isinstance(model, ValueModel):  # its head computes in the dtype that it has, whatever passes are in
+    if isinstance(model, ValueModel):  # its head computes in its own dtype, whatever that of the passes
         wide = MixedPrecisionPolicy(reduce_dtype=policy.reduce_dtype)
         fully_shard(model.head, mesh=mesh, reshard_after_forward=False, mp_policy=wide, offload_policy=offload)
-    # whet calls a backbone itself, which gathers then, unless it is run in pieces
+    # whet calls the backbone itself, which then gathers its parameters, unless it is run in pieces
     if language.base_model is not language or has_vision(language.config):
         let_gather(language)
     for module in sharded_modules(model):
@@ -80,16 +80,16 @@ def shard(
         module.set_force_sum_reduction_for_comms(True)  # gloo has no other
     asked = _dtype(fsdp.mp_buffer_dtype)
     for buffer in model.buffers():
-        # FSDP leaves them alone. A wider one would widen all that is computed with it.
+        # FSDP leaves buffers alone. A wider one would promote everything computed with it.
         narrower = buffer.is_floating_point() and asked.itemsize < buffer.dtype.itemsize
         buffer.data = buffer.data.to(device, asked if narrower else buffer.dtype)
-    train_together(model, layout.ranks)
+    set_ranks(model, layout.ranks)
     if language is not model:
-        train_together(language, layout.ranks)
+        set_ranks(language, layout.ranks)
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The layers of a decoder, wherever the model keeps them."""
+    """Return the layers of the decoder."""
     depth = model.config.get_text_config().num_hidden_layers
     for module in text_model(model).modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth:
@@ -101,10 +101,10 @@ def load_sharded(
     load: Callable[[], M],
     empty: Callable[[], M],
     fsdp: FSDPConfig,
-    layout: Layout,
+    layout: ParallelLayout,
     device: torch.device,
 ) -> M:
-    """A sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
+    """Return a sharded model whose weights the first rank reads to host memory (`load`) and sends to the others.
 
     `empty` builds the same model on "meta". With enable_rank0_init=false every rank reads the weights for itself.
     """
@@ -122,20 +122,20 @@ def load_sharded(
 
 
 def _on_first(ranks: Ranks, load: Callable[[], M]) -> M | None:
-    """The model on the first rank, None on the others; what it cannot read is an error on every rank."""
+    """Load on the first rank and return None on the others; a `UserError` of the first is raised on all."""
     model, said = None, ""
     if ranks.is_first:
         try:
             model = load()
         except UserError as error:
             said = str(error)
-    if said := ranks.told(said):
+    if said := ranks.broadcast(said):
         raise UserError(said)
     return model
 
 
 def _materialise(module: nn.Module, device: torch.device, memory: dict[Tensor, nn.Parameter]) -> None:
-    """Memory for parameters and buffers that are on "meta"; tied ones stay one. `memory` remembers those made."""
+    """Allocate parameters and buffers that are on "meta"; `memory` maps those done, so that tied ones stay tied."""
     for child in module.modules():
         for name, p in list(child.named_parameters(recurse=False)):
             if p.is_meta:

@@ -1,4 +1,4 @@
-"""A model that says how much reward is still to come: a language model's hidden states and one number for each."""
+"""A value model: a language model's hidden states, and a linear head that predicts the return from each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.learn.full_state import save_weights
-from whet.learn.packing import pack
 from whet.learn.ranks import ranks_of
-from whet.learn.sequence_parallel import own_tokens
+from whet.learn.scoring import packed_row
 from whet.model.gathering import full
 from whet.model.load import hidden_states
-from whet.model.modality import vision_of
 from whet.types import Sample
 
 _FILE = "value_head.safetensors"  # beside the backbone's weights, so that the folder holds the whole critic
 
 
 class ValueModel(nn.Module):
-    """A backbone and a linear head, which starts at zero: before any update every value is 0."""
+    """A backbone and a linear head that is initialised with zeros: before any update every value is 0."""
 
     def __init__(self, backbone: PreTrainedModel) -> None:
         super().__init__()
@@ -36,8 +34,8 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def response_values(self, samples: Sequence[Sample], share_prefix: bool) -> Tensor:
-        """Values (B, T) of one packed micro-batch: what is expected before each token is written; 0 past the end."""
-        packed = own_tokens(self, pack(samples, share_prefix, self.backbone.device, vision_of(self.backbone)))
+        """Return values (B, T) of one packed micro-batch: the return expected before each token; 0 past the end."""
+        packed = packed_row(self.backbone, samples, share_prefix)
         hidden_NH = hidden_states(self.backbone, packed.ids_N, packed.positions_N, packed.attention, packed.media)
         values_M = self.head(hidden_NH[packed.rows_M].to(self.head.weight.dtype)).squeeze(-1)
         return packed.unpack(values_M)
@@ -50,6 +48,6 @@ class ValueModel(nn.Module):
             save_file(head, folder / _FILE)
 
     def load_head(self, folder: Path) -> None:
-        """Read back the head where `save` wrote one; a folder without it is a language model, and the head stays 0."""
+        """Read the head that `save` wrote; a folder without one is a language model, and the head stays 0."""
         if (folder / _FILE).is_file():
             self.head.load_state_dict(load_file(folder / _FILE, device=str(self.backbone.device)))

@@ -9,9 +9,9 @@ from transformers.utils import logging as transformers_logging
 from whet.config import Config, run_folder, summary_lines
 from whet.distributed import TorchrunCluster
 from whet.distributed.launch import Launch
-from whet.learn.learner import Learner
+from whet.learn.protocol import Learner
 from whet.supervised.data import count_steps, open_data
-from whet.supervised.ranks import SftPlan, learner_on_ranks
+from whet.supervised.ranks import learner_on_ranks
 from whet.supervised.trainer import JOB, SftTrainer
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
@@ -20,6 +20,7 @@ from whet.training.checked import CheckedModel, check_model
 from whet.training.device import is_distributed
 from whet.training.interrupt import Interrupt
 from whet.training.models import prepare_device
+from whet.training.plan import RankPlan
 from whet.training.store import RunStore, open_store
 
 
@@ -73,7 +74,7 @@ def _open_learner(
     """Load the model: on the ranks of several devices, or on the one that this process has."""
     config, model, folder = run.config, run.model, store.folder.path
     if is_distributed(config):
-        plan = SftPlan(
+        plan = RankPlan(
             config=config,
             path=model.path,
             tokenizer_path=model.tokenizer_path,

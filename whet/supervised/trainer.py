@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from whet.learn.learner import Learner
-from whet.supervised.likelihood import NegativeLogLikelihood, summed_loss
-from whet.supervised.ranks import NO_VERSION
+from whet.learn.protocol import Learner
+from whet.supervised.likelihood import NO_VERSION, NegativeLogLikelihood, summed_loss
 from whet.tracking.console import Console
 from whet.training.checked import CheckedModel
 from whet.training.data import Loaders

@@ -7,8 +7,7 @@ from transformers import PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
-from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
-from whet.learn.updates import Budget
+from whet.learn.memory import Budget, head_bytes, model_bytes, plan, token_bytes
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
 from whet.rollout.engine import KEPT_CACHE

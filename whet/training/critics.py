@@ -1,4 +1,4 @@
-"""The critic of PPO: where its weights are, and the value model with its optimizer."""
+"""The critic of PPO at the start of a run: the folder of its weights, and the value model with its optimizer."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from whet.training.device import Placement
 from whet.training.parts import check_lengths
 
 if TYPE_CHECKING:
-    from whet.learn.critic import Critic
+    from whet.learn.critic import LocalCritic
     from whet.learn.value_head import ValueModel
 
 
 def check_critic_of(config: Config) -> bool:
-    """Whether the estimator needs a critic, whose config is then in order."""
+    """Check the critic's config; return True if the estimator needs a critic."""
     needed = "values" in needs_of(config.algorithm.adv_estimator)
     check_critic(config, needed)
     return needed
 
 
 def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
-    """Where the critic's first weights are, its own config checked; None where nothing needs values."""
+    """Return the folder of the critic's initial weights, its config checked; None if nothing needs values."""
     if not check_critic_of(config) or config.trainer.val_only:
         return None
     chosen = config.worker.critic_model
@@ -45,13 +45,13 @@ def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Con
 
 
 def critic_weights(path: str, checkpoint: Checkpoint | None) -> str:
-    """The folder that the critic's weights are read from: the checkpoint's, or the first one in `path`."""
+    """Return the folder that the critic's weights are read from: the checkpoint's, else `path`."""
     saved = checkpoint.path / "critic" / "huggingface" if checkpoint else None
     return str(saved) if saved is not None and saved.is_dir() else path
 
 
 def load_critic(config: Config, weights: str, placement: Placement) -> ValueModel:
-    """A value model on its device; its values are 0 where the folder has no value head."""
+    """Load a value model to its device; without a value head in the folder all values are 0."""
     from whet.learn.value_head import ValueModel
 
     chosen = config.worker.critic_model
@@ -65,8 +65,8 @@ def load_critic(config: Config, weights: str, placement: Placement) -> ValueMode
     return model
 
 
-def open_critic(config: Config, model: ValueModel, total_steps: int) -> Critic:
-    """The value model with its optimizer."""
-    from whet.learn.critic import Critic
+def open_critic(config: Config, model: ValueModel, total_steps: int) -> LocalCritic:
+    """Return the value model with its optimizer."""
+    from whet.learn.critic import LocalCritic
 
-    return Critic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))
+    return LocalCritic(model, config.worker.critic, total_steps, budget(config, "critic", model.backbone))

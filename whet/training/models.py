@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config
-from whet.learn.learner import Learner
+from whet.learn.protocol import Trained
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters
-from whet.model.names import folder_weights
 from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
 from whet.tracking.console import Console
@@ -22,7 +22,7 @@ from whet.training.offloading import offload_notes
 from whet.training.plan import Models, RankPlan
 
 if TYPE_CHECKING:
-    from whet.learn.critic import Critic
+    from whet.learn.critic import LocalCritic
 
 
 def prepare_device(run: CheckedModel, console: Console) -> None:
@@ -47,34 +47,30 @@ def open_models(
     engine = open_engine(Opening(config, model, tokenizer, plan.ends, plan.folder / "rollout.log"))
     stack.callback(engine.close)
     learner = parts.open_learner(config, model, steps)
-    return Models(
-        engine,
-        learner,
-        _open_critic(plan) if plan.critic_path else None,
-        policy.open_reference(config, path, placement, learner) if plan.uses_reference else None,
-    )
+    critic = _open_critic(plan) if plan.critic_path else None
+    reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
+    configure = partial(parts.configure_models, learner=learner, critic=critic)
+    return Models(engine, learner, critic, reference, configure)
 
 
 def publish(models: Models, version: int) -> None:
     """Give the engine the policy's weights as they are now, under this version."""
-    with models.learner.offload.here():
-        models.engine.load_weights(lambda: folder_weights(models.learner.model), version)
+    with models.learner.engine_weights() as weights:
+        models.engine.load_weights(weights, version)
 
 
 def configure_models(models: Models, config: Config) -> None:
     """Let the models go on under the config of another stage, wherever they are."""
-    if models.group is not None:
-        models.group.call("configure", config)
-    else:
-        parts.configure_models(config, models.learner, models.critic, models.reference)
+    models.configure(config)
 
 
-def trained_models(models: Models) -> dict[str, Learner | Critic]:
+def trained_models(models: Models) -> dict[str, Trained]:
     """Return what is trained and saved, by the name of its folder in a checkpoint."""
-    return {"actor": models.learner} | ({"critic": models.critic} if models.critic is not None else {})
+    found: dict[str, Trained] = {"actor": models.learner}
+    return found if models.critic is None else found | {"critic": models.critic}
 
 
-def _open_critic(plan: RankPlan) -> Critic:
+def _open_critic(plan: RankPlan) -> LocalCritic:
     placement = choose_placement(plan.config, "critic")
     weights = critics.critic_weights(plan.critic_path or "", plan.checkpoint)
     return critics.open_critic(plan.config, critics.load_critic(plan.config, weights, placement), plan.total_steps)

@@ -1,131 +1,180 @@
-"""The loss of a mini-batch, put together from the pieces that the config names."""
+"""The policy's objective: policy loss, KL divergence, entropy terms, put together as the config says.
+
+Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]. Every term
+goes through the mini-batch's one normaliser.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from whet.algos import find_policy_loss, kl_penalty, preparation_of
+from whet.algos import LossInputs, find_policy_loss, kl_penalty, preparation_of
 from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.config.schema import Config
-from whet.learn.learner import MicroLoss
-from whet.learn.reference import Reference
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.correction import SECTION
+from whet.learn.protocol import MiniBatchLoss, Objective
 from whet.learn.scoring import Scored
-from whet.training.correction import corrected_mini_batch, corrects_in_loss, policy_loss_name
 from whet.training.experience import Experience, on_device
+
+if TYPE_CHECKING:
+    from whet.training.token_selection import TokenSelection
+
+# The losses of bypass mode, by the names of algorithm.rollout_correction.loss_type.
+_BYPASS_LOSSES = {"ppo_clip": "default", "reinforce": "gpg"}
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The weights of the loss's terms in this step; a controller gives others than the config's."""
+    """The coefficients of the loss's terms in one step; controllers may set others than the config's."""
 
     kl: float
     entropy: float
 
     @classmethod
     def of(cls, config: Config) -> Coefficients:
-        """What the config says: `algorithm.kl_coef` and `worker.actor.entropy_coeff`."""
+        """Return the config's: `algorithm.kl_coef` and `worker.actor.entropy_coeff`."""
         return cls(config.algorithm.kl_coef, config.worker.actor.entropy_coeff)
 
 
 @dataclass(frozen=True)
-class Objective:
-    """For each mini-batch (rows of the experience), the loss of its micro-batches.
-
-    Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)], every
-    term through the mini-batch's one normaliser. `coefficients` hold for one step. The reference itself is looked at
-    only where KL is exact (kl_penalty=full); without it an objective can be sent to another process.
-    """
+class PolicyObjective(Objective[Scored]):
+    """The loss of one step's update on an experience; rows are the experience's."""
 
     experience: Experience
     config: Config
     coefficients: Coefficients
-    reference: Reference | None = None
+    corrections: list[dict[str, float]] = field(default_factory=list)  # metrics of each mini-batch's correction
 
-    def __call__(self, mini: list[int], current_log_probs: Callable[[], Tensor]) -> MicroLoss | None:
-        """The loss of these rows, or None where nothing of them is left to train on."""
-        config, actor, weights = self.config, self.config.worker.actor, self.coefficients
+    def begin(self, rows: list[int], current: Callable[[], Tensor]) -> PolicyLoss | None:
+        """Return the loss of the mini-batch of these rows, or None if no token of them is left to train on."""
+        config, algorithm, batch = self.config, self.config.algorithm, self.experience
         name = policy_loss_name(config)
-        policy_loss, prepare = find_policy_loss(name), preparation_of(name)
-        kl_of = _kl_term(self.experience, config, self.reference)
-        batch = self.experience
-        if corrects_in_loss(config.algorithm):
-            batch = corrected_mini_batch(batch, mini, current_log_probs(), config.algorithm)
-        whole = count(batch.mask_BT[mini], horizon=config.data.max_response_length)
+        # 1. In bypass mode, weight and reject tokens by the current policy's ratio to the sampler.
+        if corrects_in_loss(algorithm):
+            from whet.training.correction import corrected_mini_batch
+
+            batch, found = corrected_mini_batch(batch, rows, current(), algorithm)
+            self.corrections.append(found)
+        # 2. Counts over the whole mini-batch, by which the losses of all micro-batches are divided.
+        whole = count(batch.mask_BT[rows], horizon=config.data.max_response_length)
         if not whole.tokens:
             return None
-        aggregate = Aggregator(actor.loss_avg_mode, whole, quirks(config.algorithm.match))
-        focus = None
-        if config.algorithm.selects_tokens:
-            from whet.training.token_selection import focus_of
+        aggregate = Aggregator(config.worker.actor.loss_avg_mode, whole, quirks(algorithm.match))
+        # 3. Tokens that receive the policy gradient, and weights of responses (VPPO).
+        selection = None
+        if algorithm.selects_tokens:
+            from whet.training.token_selection import select_tokens
 
-            focus = focus_of(batch, mini, config.algorithm)
-        prepared = {}
-        if prepare is not None:
-            inputs = batch.loss_inputs(mini, current_log_probs())
-            prepared = prepare(inputs if focus is None else focus.weighed(inputs, range(len(mini))), actor)
+            selection = select_tokens(batch, rows, algorithm)
+        # 4. What a loss prepares from the log-probs of the whole mini-batch.
+        prepared: dict[str, Tensor] = {}
+        if (prepare := preparation_of(name)) is not None:
+            inputs = batch.loss_inputs(rows, current())
+            inputs = inputs if selection is None else selection.weighted(inputs, range(len(rows)))
+            prepared = prepare(inputs, config.worker.actor)
+        return PolicyLoss(name, rows, batch, config, self.coefficients, aggregate, selection, prepared)
 
-        def loss_of(scored: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            log_probs_BT, entropy_BT = scored.log_probs_BT, scored.entropy_BT
-            chosen, T = [mini[i] for i in rows], log_probs_BT.shape[1]
-            inputs = batch.loss_inputs(chosen, log_probs_BT)
-            if focus is not None:
-                inputs = focus.narrowed(focus.weighed(inputs, rows), rows, entropy_BT)
-            inputs.prepared = {
-                name: on_device(values[rows, :T], log_probs_BT.device) for name, values in prepared.items()
-            }
-            mask = inputs.mask_BT
-            loss, metrics = policy_loss(inputs, actor, aggregate)
-            metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask)}
-            if focus is not None:
-                metrics |= focus.metrics(aggregate, mask, rows, entropy_BT)
-            if kl_of is not None:
-                kl = aggregate(kl_of(scored, chosen, mask), mask)
-                loss = loss + weights.kl * kl
-                metrics |= {"kl_loss": kl.detach()}
-            if weights.entropy:
-                bonus = aggregate(entropy_BT, mask)
-                loss = loss - weights.entropy * bonus
-                metrics |= {"entropy_loss": bonus.detach()}
-            if config.algorithm.use_entropy_penalty:
-                by_tokens = replace(aggregate, mode="token-mean") if aggregate.quirks.penalty_by_tokens else aggregate
-                penalty = by_tokens(-inputs.log_probs_BT, mask)
-                loss = loss + config.algorithm.entropy_penalty_coef * penalty
-                metrics |= {"entropy_penalty": penalty.detach()}
-            return loss, metrics
-
-        return loss_of
+    def metrics(self) -> dict[str, float]:
+        """Return the rollout correction's metrics, averaged over mini-batches."""
+        names = dict.fromkeys(name for found in self.corrections for name in found)
+        columns = {name: [found[name] for found in self.corrections if name in found] for name in names}
+        return {name: sum(values) / len(values) for name, values in columns.items()}
 
 
-def objective(
-    experience: Experience,
-    config: Config,
-    coefficients: Coefficients | None = None,
-    reference: Reference | None = None,
-) -> Objective:
-    """The objective of a step; without coefficients of its own the config's hold."""
-    return Objective(experience, config, coefficients or Coefficients.of(config), reference)
+@dataclass(frozen=True)
+class PolicyLoss(MiniBatchLoss[Scored]):
+    """The loss of one mini-batch of b rows of the experience."""
+
+    name: str
+    mini_batch: list[int]  # (b,) rows of the experience
+    batch: Experience
+    config: Config
+    coefficients: Coefficients
+    aggregate: Aggregator
+    selection: TokenSelection | None
+    prepared: dict[str, Tensor]  # (b, T) each
+
+    def loss(self, outputs: Scored, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return loss and metrics of the micro-batch of these rows of the mini-batch."""
+        algorithm, aggregate = self.config.algorithm, self.aggregate
+        # 1. Policy loss.
+        inputs, entropy_BT = self._inputs(outputs, rows), outputs.entropy_BT
+        mask_BT = inputs.mask_BT
+        loss, metrics = find_policy_loss(self.name)(inputs, self.config.worker.actor, aggregate)
+        metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask_BT)}
+        if self.selection is not None:
+            metrics |= self.selection.metrics(aggregate, mask_BT, rows, entropy_BT)
+        # 2. KL divergence from the reference.
+        kl_BT = self._kl(outputs, rows, mask_BT) if algorithm.use_kl_loss else None
+        if kl_BT is not None:
+            kl = aggregate(kl_BT, mask_BT)
+            loss = loss + self.coefficients.kl * kl
+            metrics |= {"kl_loss": kl.detach()}
+        # 3. Entropy bonus.
+        if self.coefficients.entropy:
+            bonus = aggregate(entropy_BT, mask_BT)
+            loss = loss - self.coefficients.entropy * bonus
+            metrics |= {"entropy_loss": bonus.detach()}
+        # 4. Penalty on the sampled tokens' −log π.
+        if algorithm.use_entropy_penalty:
+            by_tokens = replace(aggregate, mode="token-mean") if aggregate.quirks.penalty_by_tokens else aggregate
+            penalty = by_tokens(-inputs.log_probs_BT, mask_BT)
+            loss = loss + algorithm.entropy_penalty_coef * penalty
+            metrics |= {"entropy_penalty": penalty.detach()}
+        return loss, metrics
+
+    def _inputs(self, outputs: Scored, rows: list[int]) -> LossInputs:
+        """Return the micro-batch as a policy loss takes it: (B, T) each, T the width of the micro-batch."""
+        log_probs_BT = outputs.log_probs_BT
+        T, device = log_probs_BT.shape[1], log_probs_BT.device
+        inputs = self.batch.loss_inputs([self.mini_batch[i] for i in rows], log_probs_BT)
+        if self.selection is not None:
+            inputs = self.selection.narrowed(self.selection.weighted(inputs, rows), rows, outputs.entropy_BT)
+        inputs.prepared = {name: on_device(values[rows, :T], device) for name, values in self.prepared.items()}
+        return inputs
+
+    def _kl(self, outputs: Scored, rows: list[int], mask_BT: Tensor) -> Tensor | None:
+        """Return the KL divergence (B, T) from the reference, exact or estimated; None without a reference."""
+        name, ref_BT = self.config.algorithm.kl_penalty, self.batch.ref_log_probs_BT
+        if name == "full" and outputs.reference is not None:
+            return outputs.reference.full_kl(outputs)
+        if ref_BT is None:
+            return None
+        # Outside the mask both are 0: an inf there would make the gradient nan.
+        chosen, inside = [self.mini_batch[i] for i in rows], mask_BT.bool()
+        ref_BT = on_device(ref_BT[chosen, : mask_BT.shape[1]], mask_BT.device)
+        return kl_penalty(torch.where(inside, outputs.log_probs_BT, 0.0), torch.where(inside, ref_BT, 0.0), name)
 
 
-def _kl_term(
-    experience: Experience, config: Config, reference: Reference | None
-) -> Callable[[Scored, list[int], Tensor], Tensor] | None:
-    """(B, T) of KL to the reference for a micro-batch, its rows of the experience and its mask; None for no term."""
-    name, ref_BT = config.algorithm.kl_penalty, experience.ref_log_probs_BT
-    if not config.algorithm.use_kl_loss:
-        return None
-    if name == "full" and reference is not None:
-        return lambda scored, rows, mask: reference.full_kl(scored)
-    if ref_BT is None:
-        return None
+def objective(experience: Experience, config: Config, coefficients: Coefficients | None = None) -> PolicyObjective:
+    """Return the objective of a step; without coefficients, those of the config."""
+    return PolicyObjective(experience, config, coefficients or Coefficients.of(config))
 
-    def estimate(scored: Scored, rows: list[int], mask: Tensor) -> Tensor:
-        # Outside the mask both are 0: an inf there would make a nan of the gradient.
-        inside, ref = mask.bool(), on_device(ref_BT[rows, : mask.shape[1]], mask.device)
-        return kl_penalty(torch.where(inside, scored.log_probs_BT, 0.0), torch.where(inside, ref, 0.0), name)
 
-    return estimate
+def policy_loss_name(config: Config) -> str:
+    """Return the name of the policy loss: `worker.actor.loss_type`, or that of bypass mode."""
+    correction = config.algorithm.rollout_correction
+    return _BYPASS_LOSSES[correction.loss_type] if correction.bypass_mode else config.worker.actor.loss_type
+
+
+def corrects_in_loss(config: AlgorithmConfig) -> bool:
+    """Return True if each mini-batch needs a pass of the current policy, to be compared with the sampler."""
+    correction = config.rollout_correction
+    return correction.bypass_mode and bool(correction.rollout_is or correction.rollout_rs)
+
+
+def warn_of_skips(metrics: dict[str, float], step: int, warn: Callable[[str], None]) -> None:
+    """Warn if nothing was left of a mini-batch to train on."""
+    skipped = metrics.get("actor/update_skipped", 0.0)
+    if skipped:
+        warn(
+            f"step {step}: {skipped:.0f} of its updates skipped, because nothing was left to train on; where "
+            f"rollout_corr/rollout_rs_masked_fraction is high, loosen {SECTION}.rollout_rs_threshold"
+        )

@@ -1,4 +1,4 @@
-"""What waits in host memory between the phases of a step, and what a user is told where a key has no effect."""
+"""Offloading of a run's models to host memory, and notes on keys of it that have no effect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from whet.config import Config
-from whet.learn.learner import Learner
+from whet.learn.learner import LocalLearner
 from whet.learn.offload import Offload, of_weights
 from whet.model.lora import has_adapters
 from whet.rollout.registry import engine_can
@@ -18,17 +18,17 @@ _KEYS = ("offload_params", "offload_optimizer")
 
 
 def shares_weights(config: Config) -> bool:
-    """Whether an engine reads the learner's weights where they lie: on one device, where nothing is gathered for it."""
+    """Return True if the engine reads the learner's weights in place: on one device, where nothing is gathered."""
     return not is_distributed(config) and engine_can(config).shares_weights
 
 
-def reference_offload(config: Config, model: PreTrainedModel, learner: Learner) -> Offload:
-    """Where a reference is between its passes; one that is the policy without its adapters is where that is."""
+def reference_offload(config: Config, model: PreTrainedModel, learner: LocalLearner) -> Offload:
+    """Return the offload of a reference; one that is the policy without its adapters has the policy's."""
     return learner.offload if has_adapters(model) else of_weights(model, _reference_waits(config))
 
 
 def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
-    """A sentence for each key of offloading that was set and changes nothing here."""
+    """Yield a sentence for each offload key that is set and has no effect on this device."""
     for part in ("actor", "critic", "ref"):
         for name in _KEYS:
             if getattr(getattr(config.worker, part).offload, name):

@@ -10,8 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from whet.config import Config, resolve_path
 from whet.errors import UserError
-from whet.learn.learner import Learner
-from whet.learn.reference import Reference
+from whet.learn.learner import LocalLearner
 from whet.model.load import load_model
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.registry import engine_can
@@ -21,7 +20,7 @@ from whet.training.device import Placement
 from whet.training.offloading import shares_weights
 
 if TYPE_CHECKING:
-    from whet.learn.critic import Critic
+    from whet.learn.critic import LocalCritic
 
 
 def resolver(config: Config) -> Callable[[str], Path]:
@@ -63,15 +62,15 @@ def open_scorer(config: Config, console: Console, output: Path | None = None) ->
     return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
 
 
-def configure_models(config: Config, learner: Learner, critic: Critic | None, reference: Reference | None) -> None:
-    """Let what holds weights go on under the config of another stage; nothing is loaded or lost by it."""
+def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic | None) -> None:
+    """Continue with the models of this process under the config of another stage."""
     temperature, actor = config.worker.rollout.temperature, config.worker.actor
     tokens = budget(config, "actor", learner.model)
     learner.configure(actor, temperature, tokens)
     if critic is not None:
         critic.configure(config.worker.critic, budget(config, "critic", critic.model.backbone))
-    if reference is not None:
-        reference.configure(actor, temperature, tokens.tokens_experience)
+    if learner.reference is not None:
+        learner.reference.configure(actor, temperature, tokens.tokens_experience)
 
 
 def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:
@@ -80,11 +79,11 @@ def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedM
     return load_model(path, placement.dtype, placement.device, model.trust_remote_code, model.override_config)
 
 
-def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Learner:
+def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> LocalLearner:
     """The policy with its optimizer."""
     actor = config.worker.actor
     tokens, shared = budget(config, "actor", model), shares_weights(config)
-    return Learner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
+    return LocalLearner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
 
 
 def recompute_old_log_probs(config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""How much every token of a response depends on the images of its prompt: a second look at them, masked (VPPO)."""
+"""Visual dependency (VPPO): how much each response token depends on the prompt's images, by a pass with masked ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
-    """A `UserError` where dependency on images is asked of a model that sees none."""
+    """Raise a `UserError` if dependency on images is configured for a text model."""
     if config.needs_dependency and processor is None:
         key = "use_vppo_on_perception" if config.use_vppo_on_perception else "use_advantage_shaping"
         raise UserError(
@@ -36,21 +36,21 @@ def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> N
 
 
 def is_visual(prompt: Prompt) -> bool:
-    """Whether there is anything to see in a prompt."""
+    """Return True if a prompt has images or videos."""
     return prompt.media is not None and bool(prompt.media.images or prompt.media.videos)
 
 
 def visual_dependency(
     sources: Sources, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
 ) -> Tensor:
-    """(B, T): the dependency S of each token, 0 for prompts of text alone, which cost no pass."""
+    """Return (B, T): the dependency S of each token, 0 for text-only prompts, which need no pass."""
     algorithm, found_BT = sources.config.algorithm, torch.zeros_like(old_log_probs_BT)
     rows = [row for row, sample in enumerate(samples) if is_visual(sample.prompt)]
     if not rows:
         return found_BT
     chosen = [samples[row] for row in rows]
     with clock.stage("mask_images", len(rows)):
-        assert sources.processor is not None, "without one no run begins that comes here"
+        assert sources.processor is not None, "checked by check_sees_images"
         twins = mask_samples(chosen, sources.processor, algorithm, sources.config.worker.rollout.seed, step)
     with clock.stage("masked_log_probs"):
         if algorithm.perception_kl == "full":
@@ -71,7 +71,7 @@ def visual_dependency(
 def mask_samples(
     samples: Sequence[Sample], processor: Processor, algorithm: AlgorithmConfig, seed: int, step: int
 ) -> list[Sample]:
-    """The same responses to the same prompts with masked images, which the samples of a prompt share."""
+    """Return the same responses to the same prompts with masked images; samples of a prompt share one mask."""
     slips = quirks(algorithm.match)
     keys = [(s.group, row if slips.masks_every_sample else 0) for row, s in enumerate(samples)]
     first = dict(reversed(list(zip(keys, samples))))
@@ -83,13 +83,13 @@ def mask_samples(
         media = masked(sample.prompt.media, processor.pixels, kind, ratio, drawn, not slips.videos_are_not_masked)
         return replace(sample.prompt, media=media)
 
-    with ThreadPoolExecutor() as pool:  # most of it is outside the interpreter's lock
+    with ThreadPoolExecutor() as pool:  # most of the work releases the interpreter's lock
         prompts = dict(zip(first, pool.map(mask, first.values())))
     return [replace(sample, prompt=prompts[key]) for key, sample in zip(keys, samples)]
 
 
 def _is_of_these_weights(sources: Sources, sample: Sample) -> bool:
-    """Whether a sample's old log-probs are the learner's own, of the weights as they are now."""
+    """Return True if a sample's old log-probs are the learner's, under the current weights."""
     config = sources.config
     if recompute_old_log_probs(config):
         return config.algorithm.rollout_correction.active or sample.version == sources.models.engine.version

@@ -1,7 +1,8 @@
-"""What the models of a run are built from, and the models themselves, on one device or on ranks."""
+"""The plan that the models of a run are built from, and the models, in this process or on ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,17 +11,15 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 
 if TYPE_CHECKING:
-    from whet.distributed import Group, Rank
-    from whet.learn.critic import Critic
-    from whet.learn.learner import Learner
-    from whet.learn.reference import Reference
+    from whet.distributed import Rank
+    from whet.learn.protocol import Critic, Learner, Reference
     from whet.rollout.engine import Engine
     from whet.training.rank import RankWorker
 
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What a rank builds itself from; called with its place, it becomes the worker."""
+    """Everything a rank is built from; called in the rank's process, it returns the worker."""
 
     config: Config
     path: str
@@ -29,9 +28,9 @@ class RankPlan:
     checkpoint: Checkpoint | None
     total_steps: int
     uses_reference: bool
-    critic_path: str | None  # None where nothing needs values
+    critic_path: str | None  # None: nothing needs values
     folder: Path  # the run's, for what engines print
-    samples: bool = True  # whether the ranks that learn sample too
+    samples: bool = True  # open an engine on the ranks that learn
 
     def __call__(self, rank: Rank) -> RankWorker:
         """Build the worker, in the process it lives in."""
@@ -42,10 +41,10 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What holds weights, in this process or on the ranks of a group; the loop calls either alike."""
+    """Engine, learner, critic and reference, in this process or on the ranks of a group."""
 
     engine: Engine
     learner: Learner
     critic: Critic | None
     reference: Reference | None
-    group: Group | None = None  # the ranks that learn
+    configure: Callable[[Config], None]  # continue under the config of another stage

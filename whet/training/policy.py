@@ -1,4 +1,4 @@
-"""The policy's weights as a run begins: all of them from a checkpoint, or its adapters alone."""
+"""The policy at the start of a run, from its model folder or a checkpoint, and the reference beside it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, local_name
 from whet.errors import UserError
-from whet.learn.learner import Learner
-from whet.learn.reference import Reference
+from whet.learn.learner import LocalLearner
+from whet.learn.reference import LocalReference
 from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
 from whet.model.modality import freeze_tower, has_vision
 from whet.training.budget import budget
@@ -20,7 +20,7 @@ from whet.training.parts import load_weights
 
 
 def check_model(config: Config, model: PretrainedConfig) -> int | None:
-    """That the model can be trained as the config says; `adapter_parameters` of it."""
+    """Raise a `UserError` unless the model can be trained as configured; return its `adapter_parameters`."""
     tensor, sequence = config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size
     if tensor > 1 or sequence > 1:
         from whet.learn.layout import check_sizes
@@ -31,13 +31,13 @@ def check_model(config: Config, model: PretrainedConfig) -> int | None:
 
 
 def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:
-    """How many parameters are trained where they are adapters, and that those fit the model; else None."""
+    """Return the number of adapter parameters, after checking that they fit the model; None without adapters."""
     chosen = config.worker.actor.model
     return check_adapters(model, chosen.lora, chosen.trust_remote_code) if chosen.lora.rank else None
 
 
 def check_frozen(config: Config, model: PretrainedConfig) -> None:
-    """A `UserError` where a vision tower is to be frozen that the model does not have."""
+    """Raise a `UserError` if a vision tower is to be frozen that the model does not have."""
     if config.worker.actor.model.freeze_vision_tower and not has_vision(model):
         key = "worker.actor.model.freeze_vision_tower=true"
         raise UserError(f"{key}: {model.model_type} has no vision encoder; set it to false")
@@ -46,7 +46,7 @@ def check_frozen(config: Config, model: PretrainedConfig) -> None:
 def load_policy(
     config: Config, path: str, checkpoint: Checkpoint | None, placement: Placement, say: Callable[[str], None]
 ) -> PreTrainedModel:
-    """The checkpoint's policy, or the first one: the model in `path`, with adapters where the config wants them."""
+    """Load the checkpoint's policy, or the initial one: the model in `path`, with adapters if configured."""
     chosen = config.worker.actor.model
     saved = checkpoint.path / "actor" if checkpoint else None
     weights = str(saved / "huggingface") if saved and not chosen.lora.rank else path
@@ -65,10 +65,17 @@ def load_policy(
     return model
 
 
-def open_reference(config: Config, path: str, placement: Placement, learner: Learner) -> Reference:
-    """The weights that training started from: the policy's own under its adapters, else a frozen copy."""
+def open_reference(config: Config, path: str, placement: Placement, learner: LocalLearner) -> LocalReference:
+    """Load the initial weights as the learner's reference: its own below the adapters, else a frozen copy."""
     own = has_adapters(learner.model)
     model = learner.model if own else load_weights(path, config, reference_placement(config, placement))
-    actor, temperature = config.worker.actor, config.worker.rollout.temperature
+    return attach_reference(config, model, learner)
+
+
+def attach_reference(config: Config, model: PreTrainedModel, learner: LocalLearner) -> LocalReference:
+    """Make a model the learner's reference, for exact KL divergences, and return it."""
     tokens = budget(config, "actor", model).tokens_experience
-    return Reference(model, actor, temperature, tokens, reference_offload(config, model, learner))
+    offload = reference_offload(config, model, learner)
+    actor, temperature = config.worker.actor, config.worker.rollout.temperature
+    learner.reference = LocalReference(model, actor, temperature, tokens, offload)
+    return learner.reference

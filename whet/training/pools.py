@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import cast
 
-from whet.distributed import Cluster, Placement
-from whet.learn.critic import Critic
-from whet.learn.learner import Learner
-from whet.learn.reference import Reference
+from whet.config import Config
+from whet.distributed import Cluster, Group, Placement
 from whet.rollout.engine import Engine
 from whet.training.plan import Models, RankPlan
-from whet.training.remote import RemoteCritic, RemoteLearner, RemoteReference
+from whet.training.remote import remote_critic, remote_learner, remote_reference
 from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan
 
@@ -35,8 +33,12 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
     say(f"{ranks} on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
     return Models(
         engine,
-        cast(Learner, RemoteLearner(learn)),
-        cast(Critic, RemoteCritic(learn)) if plan.critic_path is not None else None,
-        cast(Reference, RemoteReference(learn)) if plan.uses_reference else None,
-        learn,
+        remote_learner(learn),
+        remote_critic(learn) if plan.critic_path is not None else None,
+        remote_reference(learn) if plan.uses_reference else None,
+        partial(_configure, learn),
     )
+
+
+def _configure(ranks: Group, config: Config) -> None:
+    ranks.call("configure", config)

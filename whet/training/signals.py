@@ -1,4 +1,4 @@
-"""Signals that an estimator or the KL penalty needs: each is computed here, and only for those that ask for it."""
+"""Signals that an advantage estimator or the KL penalty needs, computed only if they are needed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What signals are computed from."""
+    """The objects that signals are computed from."""
 
     config: Config
     models: Models
     rollouts: Rollouts  # for responses that a signal needs besides the step's samples
-    processor: Processor | None  # what the model makes of images; None for a model of text alone
+    processor: Processor | None  # None for a text model
 
 
 Provider = Callable[[Sources, Sequence[Sample], StepClock], Tensor]
@@ -39,11 +39,11 @@ Provider = Callable[[Sources, Sequence[Sample], StepClock], Tensor]
 def compute_signals(
     sources: Sources, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
 ) -> dict[str, Tensor]:
-    """What the configured estimator and penalties want to know of scored samples before the update, by name."""
+    """Compute the signals of the configured estimator and penalties on scored samples, by name."""
     algorithm = sources.config.algorithm
     needs = list(needs_of(algorithm.adv_estimator))
     if sources.models.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
-        needs.append("full_kl")  # in the loss it is made in the update, with its gradient
+        needs.append("full_kl")  # as a term of the loss it is computed in the update, with its gradient
     found = {name: _PROVIDERS[name](sources, samples, clock) for name in needs}
     if algorithm.needs_dependency:
         from whet.training.perception import visual_dependency
@@ -53,10 +53,11 @@ def compute_signals(
 
 
 def old_log_probs(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
-    """(B, T) of the policy that the update moves away from: the sampler's numbers, or the learner's own.
+    """Return log-probs (B, T) of the policy before the update: the sampler's, or computed by the learner.
 
-    The learner's pass gives those of the policy that wrote a sample only where that is this step's. With a rollout
-    correction it stands for all: importance weights then lead from whoever wrote a sample to the learner.
+    The learner's are those of the policy that wrote a sample only if it was written in this step; earlier samples keep
+    the sampler's. With a rollout correction the learner's are used for all: importance weights correct for the policy
+    that wrote a sample.
     """
     sampled = sampler_log_probs(samples)
     if not recompute_old_log_probs(sources.config):
@@ -69,7 +70,7 @@ def old_log_probs(sources: Sources, samples: Sequence[Sample], clock: StepClock)
 
 
 def reference_log_probs(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:
-    """(B, T) under the frozen reference; None without one, and where KL is not estimated from log-probs."""
+    """Return log-probs (B, T) under the reference; None without one, or if KL is not estimated from log-probs."""
     if sources.models.reference is None or sources.config.algorithm.kl_penalty == "full":
         return None
     with clock.stage("ref_log_probs"):
@@ -77,27 +78,26 @@ def reference_log_probs(sources: Sources, samples: Sequence[Sample], clock: Step
 
 
 def _full_kl(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
-    """(B, T): exact KL over the vocabulary from the reference."""
-    assert sources.models.reference is not None, "only asked for where there is one"
+    """Return the exact KL divergence (B, T) from the reference."""
     with clock.stage("full_kl"):
-        return sources.models.learner.full_kl(samples, sources.models.reference)
+        return sources.models.learner.full_kl(samples)
 
 
 def _values(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
-    """(B, T) of the critic's values."""
+    """Return the critic's values (B, T)."""
     assert sources.models.critic is not None, "it is built for every estimator that needs values"
     with clock.stage("values"):
         return sources.models.critic.values(samples)
 
 
 def _sum_pi_squared(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
-    """(B, T) of Σ_v π(v)² under the weights that sampled."""
+    """Return Σ_v π(v)² (B, T) under the weights that sampled."""
     with clock.stage("sum_pi_squared"):
         return sources.models.learner.sum_pi_squared(samples)
 
 
 def _baselines(sources: Sources, samples: Sequence[Sample], clock: StepClock) -> Tensor:
-    """(B,): the score of one greedy response to each sample's prompt. Greedy needs no random numbers, so no ids."""
+    """Return (B,): the score of one greedy response to each sample's prompt. Greedy sampling needs no ids."""
     prompts = {sample.group: sample.prompt for sample in samples}
     rollout = sources.config.worker.rollout
     params = SamplingParams(
@@ -113,7 +113,7 @@ def _baselines(sources: Sources, samples: Sequence[Sample], clock: StepClock) ->
     return torch.tensor([scores[sample.group] for sample in samples])
 
 
-# The names that `needs` may hold (experience.py knows their fields of Signals) and `full_kl`, which the rewards take.
+# By the names in `needs` (experience.py maps them to fields of Signals), and `full_kl`, a penalty in the reward.
 _PROVIDERS: dict[str, Provider] = {
     "full_kl": _full_kl,
     "values": _values,

@@ -1,4 +1,4 @@
-"""Where a mini-batch's policy gradient goes: to which tokens, and to which responses more than to others (VPPO)."""
+"""Token selection (VPPO): which tokens of a mini-batch receive the policy gradient, and the weight of each response."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from whet.training.perception import is_visual
 
 
 @dataclass(frozen=True, slots=True)
-class Focus:
-    """What was found out about the rows of one mini-batch; everything is (B,) or (B, T) on the host."""
+class TokenSelection:
+    """Chosen tokens and response weights of one mini-batch; tensors are (B,) or (B, T) on the host."""
 
     config: AlgorithmConfig
     mask_BT: Tensor
-    perceptive: Chosen | None  # tokens that depend on images; None where all count
-    relative_B: Tensor | None  # each response's dependency from 0 to 1; None where all weigh the same
-    counted_B: Tensor  # responses that depend on images, more or less
-    found: dict[str, float]  # metrics that hold for the mini-batch as a whole
+    perceptive: Chosen | None  # the tokens that depend most on images; None: all tokens
+    relative_B: Tensor | None  # dependency of each response on images, scaled to 0..1; None: equal weights
+    counted_B: Tensor  # True for non-empty responses to prompts with images
+    found: dict[str, float]  # metrics of the mini-batch as a whole
 
-    def weighed(self, inputs: LossInputs, rows: Sequence[int]) -> LossInputs:
-        """These rows with each response's advantages times its weight."""
+    def weighted(self, inputs: LossInputs, rows: Sequence[int]) -> LossInputs:
+        """Return these rows with each response's advantages multiplied by its weight."""
         if self.relative_B is None:
             return inputs
         weights_B1 = on_device(self._weights(rows).weights_B[:, None], inputs.mask_BT.device)
         return replace(inputs, advantages_BT=inputs.advantages_BT * weights_B1.to(inputs.advantages_BT.dtype))
 
     def narrowed(self, inputs: LossInputs, rows: Sequence[int], entropy_BT: Tensor) -> LossInputs:
-        """These rows with a gradient on the chosen tokens alone; the entropy is that of the current policy."""
+        """Return these rows with weight 0 on tokens that are not chosen; the entropy is the current policy's."""
         keep_BT = self._keep(inputs.mask_BT, rows, entropy_BT)
         if keep_BT is None:
             return inputs
@@ -53,7 +53,7 @@ class Focus:
     def metrics(
         self, aggregate: Aggregator, mask_BT: Tensor, rows: Sequence[int], entropy_BT: Tensor
     ) -> dict[str, Tensor]:
-        """These rows' share of what there is to say, under VPPO's names."""
+        """Return what these rows add to the mini-batch's metrics, under VPPO's names."""
         share = aggregate.token_mean(torch.ones_like(mask_BT), mask_BT)
         shares = {name: share * value for name, value in self.found.items()}
         if self.config.use_advantage_shaping and self.counted_B.any():
@@ -74,7 +74,7 @@ class Focus:
         return quirks(self.config.match)
 
     def _weights(self, rows: Sequence[int]) -> Weights:
-        """Of these rows, 1 on average over the mini-batch; over the rows alone where that is to be reproduced."""
+        """Return these rows' weights, 1 on average over the mini-batch, or over the rows to match VPPO's code."""
         least, chosen = self.config.advantage_scaling_min, list(rows)
         if self._quirks.weights_by_micro_batch and self.relative_B is not None:
             return response_weights(self.relative_B[chosen], self.counted_B[chosen], least)
@@ -86,7 +86,7 @@ class Focus:
         return top_tokens(entropy_BT.detach(), mask_BT, share, single)
 
     def _keep(self, mask_BT: Tensor, rows: Sequence[int], entropy_BT: Tensor) -> Tensor | None:
-        """(B, T): 1 on the tokens of these rows that either rule chooses; None where there is no rule."""
+        """Return (B, T): 1 on the tokens of these rows that either rule chooses; None without a rule."""
         keep_BT: Tensor | None = None
         if self.perceptive is not None:
             keep_BT = on_device(self.perceptive.mask_BT[list(rows), : mask_BT.shape[1]], mask_BT.device)
@@ -108,8 +108,8 @@ class Focus:
         }
 
 
-def focus_of(experience: Experience, mini: list[int], config: AlgorithmConfig) -> Focus | None:
-    """The focus of a mini-batch (rows of the experience); None where every token and response counts the same."""
+def select_tokens(experience: Experience, mini: list[int], config: AlgorithmConfig) -> TokenSelection | None:
+    """Choose tokens and weight responses of a mini-batch (rows of the experience); None if all count the same."""
     selects, shapes = config.use_vppo_on_perception, config.use_advantage_shaping
     if not (selects or shapes or config.use_vppo_on_entropy):
         return None
@@ -126,7 +126,7 @@ def focus_of(experience: Experience, mini: list[int], config: AlgorithmConfig) -
         if selects and counted_B.any():
             chosen = top_tokens(S_BT, mask_BT, config.top_p_perception_tokens, slips.counts_in_single_precision)
             found |= _perception_metrics(S_BT, mask_BT, chosen, counted_B)
-            # Of text nothing is chosen by how it depends on images: all of it counts.
+            # Responses to text-only prompts cannot depend on images: all of their tokens count.
             perceptive = replace(chosen, mask_BT=torch.where(visual_B[:, None], chosen.mask_BT, mask_BT))
         if shapes and counted_B.any():
             s_B = response_dependency(S_BT, mask_BT)
@@ -136,11 +136,11 @@ def focus_of(experience: Experience, mini: list[int], config: AlgorithmConfig) -
                 "global_sensitivity_score_min": float(s_B[counted_B].min()),
                 "global_sensitivity_score_max": float(s_B[counted_B].max()),
             }
-    return Focus(config, mask_BT, perceptive, relative_B, counted_B, found)
+    return TokenSelection(config, mask_BT, perceptive, relative_B, counted_B, found)
 
 
 def _perception_metrics(S_BT: Tensor, mask_BT: Tensor, chosen: Chosen, counted_B: Tensor) -> dict[str, float]:
-    """Of responses to images: how many tokens are chosen, and what sets them apart."""
+    """Return statistics of chosen and rejected tokens over responses to prompts with images."""
     S_BT, mask_BT, kept_BT = S_BT[counted_B], mask_BT[counted_B].bool(), chosen.mask_BT[counted_B].bool()
     rejected = S_BT[mask_BT & ~kept_BT]
     return {

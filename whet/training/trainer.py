@@ -7,18 +7,17 @@ not know how the packages do their parts, and names no algorithm.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from whet.errors import RewardsFailedError
-from whet.learn.learner import Learner
+from whet.learn.protocol import Trained
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.batch import BatchMaker
 from whet.training.checked import CheckedRun
 from whet.training.control import Control
-from whet.training.correction import warn_of_skips
 from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
@@ -26,18 +25,14 @@ from whet.training.groups import load_groups, save_groups
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import configure_models, publish, trained_models
-from whet.training.objective import objective
+from whet.training.objective import objective, warn_of_skips
 from whet.training.plan import Models
 from whet.training.rollouts import Rollouts
 from whet.training.signals import Sources, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.validation import validate
-from whet.training.values import update_critic
 from whet.types import Prompt, Sample
-
-if TYPE_CHECKING:
-    from whet.learn.critic import Critic
 
 
 class Trainer(FitLoop):
@@ -66,7 +61,7 @@ class Trainer(FitLoop):
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet
 
     @property
-    def trained(self) -> dict[str, Learner | Critic]:
+    def trained(self) -> dict[str, Trained]:
         """The policy, and the critic where there is one."""
         return trained_models(self.models)
 
@@ -92,18 +87,22 @@ class Trainer(FitLoop):
         computed = compute_signals(sources, samples, old, step, clock)
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
         experience, drawn_anew = resampled(experience, config, step)
-        metrics |= drawn_anew | update_critic(models.critic, config, experience, step, clock)
+        metrics |= drawn_anew
+        if models.critic is not None:
+            from whet.training.values import update_critic
+
+            metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
-                loss = objective(experience, config, weights, models.reference)
+                loss = objective(experience, config, weights)
                 mini_batch = config.worker.actor.global_batch_size * config.worker.rollout.n
                 chosen, version = experience.samples, models.engine.version
                 metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version)
             warn_of_skips(metrics, step, self.console.warn)
             with clock.stage("weights"):
                 publish(models, models.engine.version + 1)
-        metrics |= experience.metrics() | self.control.observe(experience, weights, metrics)
+        metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
     def validate(self) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""The critic's part of a step: its loss, its update, and how well its values foretell the returns."""
+"""The critic's part of a step: its objective, its update, and metrics of its values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,18 +12,16 @@ from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.value_loss import value_loss
 from whet.config.schema import Config
+from whet.learn.protocol import Critic, MiniBatchLoss, Objective
 from whet.training.experience import Experience
 from whet.training.measure import StepClock
 
-if TYPE_CHECKING:
-    from whet.learn.critic import Critic, MicroValueLoss
-
 
 def update_critic(
-    critic: Critic | None, config: Config, experience: Experience, step: int, clock: StepClock
+    critic: Critic, config: Config, experience: Experience, step: int, clock: StepClock
 ) -> dict[str, float]:
-    """Move the critic's values towards the returns; nothing for estimators that need no values."""
-    if critic is None or experience.values_BT is None:
+    """Train the critic on the returns and return metrics; do nothing if the estimator needs no values."""
+    if experience.values_BT is None:
         return {}
     mini_batch = config.worker.critic.global_batch_size * config.worker.rollout.n
     loss = ValueObjective(experience, experience.values_BT, config)
@@ -33,35 +31,44 @@ def update_critic(
 
 
 @dataclass(frozen=True)
-class ValueObjective:
-    """For each mini-batch (rows of the experience), the value loss of its micro-batches; can be sent elsewhere."""
+class ValueObjective(Objective[Tensor]):
+    """The value loss of one step's update on an experience; rows are the experience's."""
 
     experience: Experience
     old_values_BT: Tensor
     config: Config
 
-    def __call__(self, mini: list[int]) -> MicroValueLoss | None:
-        """The loss of these rows, or None where nothing of them is left to train on."""
-        experience, critic = self.experience, self.config.worker.critic
-        whole = count(experience.mask_BT[mini], horizon=self.config.data.max_response_length)
+    def begin(self, rows: list[int], current: Callable[[], Tensor]) -> ValueLoss | None:
+        """Return the loss of the mini-batch of these rows, or None if no token of them is left to train on."""
+        whole = count(self.experience.mask_BT[rows], horizon=self.config.data.max_response_length)
         if not whole.tokens:
             return None
-        aggregate = Aggregator(critic.loss_avg_mode, whole, quirks(self.config.algorithm.match))
+        aggregate = Aggregator(self.config.worker.critic.loss_avg_mode, whole, quirks(self.config.algorithm.match))
+        return ValueLoss(self, rows, aggregate)
 
-        def loss_of(values_BT: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            chosen, T = [mini[i] for i in rows], values_BT.shape[1]
-            old, returns, mask = (
-                known[chosen, :T].to(values_BT.device)
-                for known in (self.old_values_BT, experience.returns_BT, experience.mask_BT)
-            )
-            loss, metrics = value_loss(values_BT, old, returns, mask, critic.cliprange_value, aggregate)
-            return loss, metrics | {"vf_loss": loss.detach()}
 
-        return loss_of
+@dataclass(frozen=True)
+class ValueLoss(MiniBatchLoss[Tensor]):
+    """The value loss of one mini-batch."""
+
+    objective: ValueObjective
+    mini_batch: list[int]  # rows of the experience
+    aggregate: Aggregator
+
+    def loss(self, outputs: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return loss and metrics of the micro-batch of these rows of the mini-batch; `outputs` are values (B, T)."""
+        experience, clip = self.objective.experience, self.objective.config.worker.critic.cliprange_value
+        chosen, T = [self.mini_batch[i] for i in rows], outputs.shape[1]
+        old_BT, returns_BT, mask_BT = (
+            known[chosen, :T].to(outputs.device)
+            for known in (self.objective.old_values_BT, experience.returns_BT, experience.mask_BT)
+        )
+        loss, metrics = value_loss(outputs, old_BT, returns_BT, mask_BT, clip, self.aggregate)
+        return loss, metrics | {"vf_loss": loss.detach()}
 
 
 def value_metrics(values_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) -> dict[str, float]:
-    """The values before the update, and the share of the returns' variance that they explain, over written tokens."""
+    """Return statistics of the values before the update and the explained variance of the returns, under the mask."""
     inside = mask_BT.bool()
     values, returns = values_BT[inside].double(), returns_BT[inside].double()
     if len(values) == 0:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 from learn.distributed.programs import CPU, Case, layout_of, learner_of, model_of, spread, update
+from learn.objectives import FunctionObjective
 from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -13,12 +14,12 @@ from transformers import PreTrainedModel
 from whet.config.schema.actor import CriticConfig
 from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
-from whet.learn.critic import Critic
+from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights
 from whet.learn.layout import lay_out
+from whet.learn.memory import Budget
 from whet.learn.ranks import ranks_of
 from whet.learn.sharding import load_sharded
-from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.load import empty_backbone, empty_model, load_backbone, load_model
 from whet.model.names import folder_weights
@@ -75,8 +76,10 @@ def no_such_weights(path: str) -> str:
 
 def save_critic(folder: Path) -> Tensor:
     """Values of a critic that is saved after an update."""
-    critic = Critic(spread(ValueModel(tiny_llama("whet").base_model), FSDPConfig()), CriticConfig(), 10, Budget(40, 40))
-    critic.update(batch(), lambda mini: lambda values, rows: ((values.sum() - 1.0) / len(mini), {}), 1, 12)
+    critic = LocalCritic(
+        spread(ValueModel(tiny_llama("whet").base_model), FSDPConfig()), CriticConfig(), 10, Budget(40, 40)
+    )
+    critic.update(batch(), FunctionObjective(lambda values, rows, mini: ((values.sum() - 1.0) / len(mini), {})), 1, 12)
     if ranks_of(critic.model).is_first:
         folder.mkdir(parents=True)
     critic.save(folder, tiny_tokenizer(), model_only=False)
@@ -95,7 +98,7 @@ def read_critic(folder: Path) -> Tensor:
     fsdp, model = FSDPConfig(), None
     if dist.is_initialized():
         model = load_sharded(load, lambda: ValueModel(empty_backbone(str(path))), fsdp, lay_out(fsdp, CPU), CPU)
-    critic = Critic(model or load(), CriticConfig(), 10, Budget(40, 40))
+    critic = LocalCritic(model or load(), CriticConfig(), 10, Budget(40, 40))
     critic.load_optimizer(folder)
     return critic.values(batch())
 

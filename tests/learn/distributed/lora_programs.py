@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 from whet.config.schema.model import LoraConfig
 from whet.learn.full_state import full
-from whet.learn.learner import Learner
-from whet.learn.reference import Reference
+from whet.learn.learner import LocalLearner
+from whet.learn.reference import LocalReference
 from whet.learn.sharding import load_sharded
 from whet.model.gathering import part, whole
 from whet.model.load import empty_model, load_model
@@ -41,16 +41,17 @@ def adapted(case: Case) -> PreTrainedModel:
     return spread(model, case.fsdp, None, case.tensor, case.sequence)
 
 
-def update(learner: Learner, case: Case, step: int = 1) -> tuple[dict[str, float], Tensor]:
+def update(learner: LocalLearner, case: Case, step: int = 1) -> tuple[dict[str, float], Tensor]:
     """One training step whose reference is the policy without its adapters; its metrics and the reference's numbers."""
     config, samples = config_of(case), batch()
-    reference = Reference(learner.model, config.worker.actor, 0.8, case.tokens)
+    reference = LocalReference(learner.model, config.worker.actor, 0.8, case.tokens)
     old, ref = sampler_log_probs(samples), reference.log_probs(samples)
     experience, _ = make_experience(samples, old, None if case.kl == "full" else ref, config.algorithm)
-    return learner.update(samples, objective(experience, config, None, reference), step, case.mini_batch), ref
+    learner.reference = reference
+    return learner.update(samples, objective(experience, config), step, case.mini_batch), ref
 
 
-def adapters_of(learner: Learner) -> dict[str, Tensor]:
+def adapters_of(learner: LocalLearner) -> dict[str, Tensor]:
     """All of the adapters, on every rank."""
     part(learner.model)
     return {name: full(tensor.detach()).clone() for name, tensor in adapter_state(learner.model).items()}

@@ -15,8 +15,8 @@ from torch import Tensor
 from whet.config import with_values
 from whet.learn import offload
 from whet.learn.full_state import full_weights
-from whet.learn.learner import Learner
-from whet.learn.updates import Budget
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
 from whet.model.gathering import local, whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
@@ -33,7 +33,7 @@ def offloaded(case: Case, wanted: bool, folder: Path) -> dict[str, Any]:
     offload.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
     moved = {"offload.offload_params": wanted, "offload.offload_optimizer": wanted}
     config = with_values(config_of(case).worker.actor, moved)
-    learner = Learner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
+    learner = LocalLearner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
     shards = list(learner.model.parameters())
     metrics = [update(learner, case)]
     between = [held(shards), held(offload.optimizer_tensors(learner.optimizer))]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from learn.families import tiny_model
+from learn.objectives import FunctionObjective
 from learn.samples import batch, tiny_llama, tiny_tokenizer
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,17 +20,17 @@ from whet.config import Config, with_values
 from whet.config.schema.actor import CriticConfig
 from whet.config.schema.sharding import FSDPConfig
 from whet.errors import UserError
-from whet.learn.critic import Critic
+from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
-from whet.learn.layout import Layout, lay_out
-from whet.learn.learner import Learner
+from whet.learn.layout import ParallelLayout, lay_out
+from whet.learn.learner import LocalLearner
+from whet.learn.memory import Budget
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
 from whet.learn.ranks import Ranks
-from whet.learn.reference import Reference
+from whet.learn.reference import LocalReference
 from whet.learn.sharding import shard
-from whet.learn.updates import Budget
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, whole
 from whet.rollout.engine import SamplingParams
@@ -73,7 +74,7 @@ def model_of(case: Case) -> PreTrainedModel:
     return spread(model, case.fsdp, None, case.tensor, case.sequence)
 
 
-def layout_of(case: Case) -> Layout:
+def layout_of(case: Case) -> ParallelLayout:
     """Which rank does what in a case."""
     return lay_out(case.fsdp, CPU, case.tensor, case.sequence)
 
@@ -105,23 +106,24 @@ def config_of(case: Case) -> Config:
     return with_values(Config(), values)
 
 
-def learner_of(model: PreTrainedModel, case: Case) -> Learner:
+def learner_of(model: PreTrainedModel, case: Case) -> LocalLearner:
     """A learner of a model, sharded or not."""
-    return Learner(model, config_of(case).worker.actor, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
+    return LocalLearner(
+        model, config_of(case).worker.actor, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens)
+    )
 
 
-def update(learner: Learner, case: Case, step: int = 1, samples: list[Sample] | None = None) -> dict[str, float]:
+def update(learner: LocalLearner, case: Case, step: int = 1, samples: list[Sample] | None = None) -> dict[str, float]:
     """One training step of the whole objective."""
     config, samples = config_of(case), samples or batch()
     old = sampler_log_probs(samples)
     ref = None
-    reference = None
     if case.kl == "full":
-        reference = Reference(model_of(case), config.worker.actor, 0.8, case.tokens)
+        learner.reference = LocalReference(model_of(case), config.worker.actor, 0.8, case.tokens)
     else:
         ref = old - 0.2 * torch.sin(torch.arange(old.numel())).view_as(old)
     experience, _ = make_experience(samples, old, ref, config.algorithm)
-    return learner.update(samples, objective(experience, config, None, reference), step, case.mini_batch)
+    return learner.update(samples, objective(experience, config), step, case.mini_batch)
 
 
 def train(cases: list[Case]) -> list[dict[str, Any]]:
@@ -186,14 +188,11 @@ def bad_loss(broken: int) -> list[Any]:
     learner = learner_of(model_of(case), case)
     before = [full(p.detach()).clone() for p in learner.model.parameters()]
 
-    def make_loss(mini: list[int], current: Any) -> Any:
-        def loss_of(scored: Any, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            loss = scored.log_probs_BT.sum() * (float("nan") if broken in [mini[i] for i in rows] else 1.0)
-            return loss, {"rows": torch.tensor(float(len(rows)))}
+    def nan_for_one(scored: Any, rows: list[int], mini: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = scored.log_probs_BT.sum() * (float("nan") if broken in [mini[i] for i in rows] else 1.0)
+        return loss, {"rows": torch.tensor(float(len(rows)))}
 
-        return loss_of
-
-    metrics = learner.update(samples, make_loss, 1, len(samples))
+    metrics = learner.update(samples, FunctionObjective(nan_for_one), 1, len(samples))
     after = [full(p.detach()) for p in learner.model.parameters()]
     return [metrics, all(torch.equal(a, b) for a, b in zip(before, after))]
 
@@ -206,18 +205,15 @@ def criticise(mini_batch: int, sequence: int = 1) -> list[Any]:
         model.head.weight.copy_(torch.linspace(-0.3, 0.3, 32)[None])
     spread(model, FSDPConfig(), sequence=sequence)
     config = with_values(CriticConfig(), {"optim.lr": 0.01})
-    critic = Critic(model, config, total_steps=10, budget=Budget(40, 40))
+    critic = LocalCritic(model, config, total_steps=10, budget=Budget(40, 40))
 
-    def make_loss(mini: list[int]) -> Any:
-        def loss_of(values: Tensor, rows: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
-            written = pad([[1.0] * len(samples[mini[i]].ids) for i in rows])
-            loss = ((values - 1.0).square() * written).sum() / len(mini)
-            return loss, {"loss": loss.detach()}
-
-        return loss_of
+    def square(values: Tensor, rows: list[int], mini: list[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        written = pad([[1.0] * len(samples[mini[i]].ids) for i in rows])
+        loss = ((values - 1.0).square() * written).sum() / len(mini)
+        return loss, {"loss": loss.detach()}
 
     before = critic.values(samples)
-    metrics = critic.update(samples, make_loss, 1, mini_batch)
+    metrics = critic.update(samples, FunctionObjective(square), 1, mini_batch)
     return [before, metrics, critic.values(samples)]
 
 
@@ -263,7 +259,7 @@ def twins(case: Case) -> list[Any]:
     data = mesh["data"]
     ranks = Ranks(data.get_local_rank(), 2, data.get_group(), dist.group.WORLD, CPU)
     model = tiny_llama("whet")
-    shard(model, case.fsdp, Layout(data, None, ranks), CPU)
+    shard(model, case.fsdp, ParallelLayout(data, None, ranks), CPU)
     learner = learner_of(model, case)
     metrics = update(learner, case)
     return [metrics, learner.log_probs(batch()), full_weights(model), ranks.is_first]
