@@ -30,7 +30,7 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
     ]
     for process in processes:
         process.start()
-    told, end = False, time.monotonic() + 60
+    told, end = False, time.monotonic() + 180
     while any(process.is_alive() for process in processes):
         assert time.monotonic() < end, _kill(processes, outputs)
         if not told and any(process.exitcode for process in processes):

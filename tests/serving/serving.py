@@ -19,6 +19,7 @@ from typing import Any
 import httpx2 as httpx
 import torch
 import uvicorn
+from patience import eventually
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from whet.assets.tokenizer import make_tokenizer
@@ -91,11 +92,9 @@ class Server:
     def idle(self) -> bool:
         """Wait until nothing is being decoded."""
         engine: Any = self.service.engine
-        for _ in range(500):
-            if engine._driver is None and not engine._scheduler.running and not self.service.gate.running:
-                return True
-            time.sleep(0.01)
-        return False
+        return eventually(
+            lambda: engine._driver is None and not engine._scheduler.running and not self.service.gate.running
+        )
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from patience import eventually
 from serving.serving import make_model, running
 
 
@@ -16,10 +16,7 @@ def _text(answer) -> str:
 
 
 def _wait_until_running(server, count: int) -> None:
-    until = time.monotonic() + 10
-    while server.service.gate.running < count and time.monotonic() < until:
-        time.sleep(0.005)
-    assert server.service.gate.running >= count
+    assert eventually(lambda: server.service.gate.running >= count)
 
 
 def test_every_answer_is_one_versions_and_says_which(folder, other_folder):

@@ -15,6 +15,7 @@ pytest.importorskip("triton", reason="the paged runner is made of triton kernels
 from whet.errors import UserError
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
+from whet.rollout.engines.native import paged as runner_module
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.rollout.engines.native.paged import LOOKAHEAD, PagedRunner
 from whet.rollout.engines.native.pages import PAGE
@@ -52,8 +53,14 @@ def plain(path: str, tokenizer: Any) -> NativeEngine:
 
 
 @pytest.fixture
-def paged(path: str, tokenizer: Any, kernels_everywhere: None) -> Make:
-    """An engine over pages; without a GPU its kernels run in triton's interpreter."""
+def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """An engine over pages; without a GPU its kernels run in triton's interpreter, in windows of two tokens.
+
+    The interpreter takes a tenth of a second for a token, and a window is computed whole: short ones waste little, and
+    the same responses cross more borders between windows.
+    """
+    if DEVICE == "cpu":
+        monkeypatch.setattr(runner_module, "LOOKAHEAD", 2)
 
     def make(slots: int = 8, ends: frozenset[int] = frozenset({1})) -> NativeEngine:
         engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots)
