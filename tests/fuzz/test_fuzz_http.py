@@ -12,7 +12,7 @@ import pytest
 from fuzz.cases import cases
 from fuzz.http_requests import malformed
 from patience import PATIENCE
-from serving.serving import NAME, TOKEN, Server, make_model, running
+from serving.serving import NAME, TOKEN, Server, running, served
 
 HANG = PATIENCE
 COST = 5.0  # seconds of processor time, of client and server together
@@ -21,8 +21,8 @@ SHORT = ("serve.header_timeout=0.3", "serve.body_timeout=0.3", "serve.max_tokens
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = make_model(tmp_path_factory.mktemp("model"))
+def server(tiny):
+    folder = served(tiny)
     with running(folder, *SHORT, f"serve.weights_folder={folder}") as started:
         yield started
 

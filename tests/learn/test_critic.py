@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.samples import batch, sample, tiny_llama, tiny_tokenizer
+from learn.samples import batch, sample
+from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModel
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from patience import eventually
-from serving.serving import make_model, running
+from serving.serving import running, served
 
 
 def _text(answer) -> str:
@@ -54,9 +54,9 @@ def test_requests_finish_first_or_are_cut_as_asked(folder, other_folder):
         assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (503, "weights_replaced")
 
 
-def test_weights_that_do_not_fit_change_nothing(folder, tmp_path, server):
+def test_weights_that_do_not_fit_change_nothing(folder, tiny, tmp_path, server):
     before = _text(server.complete(seed=1, max_tokens=20))
-    larger = make_model(tmp_path / "larger", hidden=64)
+    larger = served(tiny, hidden_size=64)
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
     data = (damaged / "model.safetensors").read_bytes()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tiny_models import MakeTiny
 
 pytest.importorskip("triton", reason="the paged runner is made of triton kernels")
 
 from whet.errors import UserError
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native import paged as runner_module
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.rollout.engines.native.paged import LOOKAHEAD, PagedRunner
 from whet.rollout.engines.native.pages import PAGE
@@ -27,22 +27,8 @@ Make = Callable[..., NativeEngine]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=320,
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.4,
-        eos_token_id=None,
-        bos_token_id=None,
-    )
-    folder = tmp_path_factory.mktemp("paged")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return str(folder)
+def path(tiny: MakeTiny) -> str:
+    return tiny("llama", intermediate_size=16, num_attention_heads=2, num_key_value_heads=1).path
 
 
 @pytest.fixture
@@ -60,7 +46,9 @@ def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pyte
     the same responses cross more borders between windows.
     """
     if DEVICE == "cpu":
-        monkeypatch.setattr(runner_module, "LOOKAHEAD", 2)
+        for name in [name for name in sys.modules if name.startswith(NativeEngine.__module__.rpartition(".")[0])]:
+            if hasattr(sys.modules[name], "LOOKAHEAD"):
+                monkeypatch.setattr(f"{name}.LOOKAHEAD", 2)
 
     def make(slots: int = 8, ends: frozenset[int] = frozenset({1})) -> NativeEngine:
         engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots)
