@@ -25,12 +25,15 @@ help: ## list the targets
 train: $(READY) ## run the quickstart, or anything else: make train ARGS="config=my.yaml"
 	@$(BIN)/whet train $(ARGS)
 
-# One thread per worker: two workers with two threads each would fight for two cores.
+# One thread per worker: two workers with two threads each would fight for two cores. A file's tests share what they set
+# up, so workers get whole files; in the order of collection, in which long ones come first (the marker `early`).
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: $(READY_DEV) ## run the tests that take seconds
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(SPREAD) $(ARGS)
 
 test-all: $(READY_DEV) ## run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 # What other processors would compute: torch, oneDNN, MKL and OpenBLAS without vector instructions, and with AVX2.
 PLAIN_CPU := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem
@@ -43,7 +46,7 @@ NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \
 	  echo "$$cpu"; \
-	  env $$cpu OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile $(NUMERIC) $(ARGS) \
+	  env $$cpu OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(SPREAD) $(NUMERIC) $(ARGS) \
 	    || exit 1; \
 	done
 

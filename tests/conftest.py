@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from tiny_models import MakeTiny
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on CPU tensors; triton reads it when the first is defined
@@ -28,6 +32,11 @@ os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests hav
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TRAIN_ROWS = 10  # with 4 prompts a step, an epoch is two steps and two rows are left over
 VAL_ROWS = 6
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that take long first: begun last, one of them would leave the other workers without work."""
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +67,14 @@ def whet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def quickstart(whet_home: Path) -> Path:
     """The built-in whet/quickstart, made in this session: model/, train.jsonl, test.jsonl."""
     return builtin("whet/quickstart", say=print)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> MakeTiny:
+    """tiny("qwen3", seed=1, hidden_size=64): the folder of a random model of a family, made once a session."""
+    from tiny_models import folders  # which imports the engine
+
+    return folders(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")

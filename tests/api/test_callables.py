@@ -98,7 +98,7 @@ def test_a_pickled_reward_keeps_its_timeout_and_its_isolation(tmp_path: Path) ->
             time.sleep(60)
         os._exit(3)
 
-    slow, dead = _score(misbehaves, tmp_path, timeout=0.5, fallback=-1.0)
+    slow, dead = _score(misbehaves, tmp_path, timeout=1.5, fallback=-1.0)
     assert (slow.failure, dead.failure) == ("timeout", "died")
     assert (slow.reward, dead.reward) == (-1.0, -1.0)
     assert secret == {"calls": 0}

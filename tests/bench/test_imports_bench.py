@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-QUICK = ("trainer.val_before_train=false", "trainer.val_freq=-1", "trainer.save_freq=-1", "trainer.device=cpu")
+QUICK = (
+    "trainer.val_before_train=false",
+    "trainer.val_freq=-1",
+    "trainer.save_freq=-1",
+    "trainer.device=cpu",
+    "data.rollout_batch_size=4",
+    "worker.actor.global_batch_size=4",
+)
 # Engines, Ray, vision and VPPO are for those who ask for them.
 FOREIGN = (
     "whet.rollout.engines.hf",

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
+from patience import PATIENCE, eventually
 
 RAY_NAMES = ("gcs_server", "raylet")
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process has ended, or does so soon."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+def gone(pid: int, seconds: float = PATIENCE) -> bool:
+    """Return True once a process has ended, False if it still runs after this time."""
+    return eventually(lambda: _has_ended(pid), seconds)
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def children() -> set[int]:
@@ -31,7 +33,4 @@ def nothing_left() -> Iterator[None]:
     """Fail when a process that was started inside outlives it."""
     before = children()
     yield
-    end = time.monotonic() + 10
-    while (left := children() - before) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not left, [psutil.Process(pid).cmdline() for pid in left]
+    assert eventually(lambda: not children() - before), [psutil.Process(pid).cmdline() for pid in children() - before]

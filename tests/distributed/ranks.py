@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable
+
+from patience import PATIENCE
 
 from whet.distributed.frames import NONCE_BYTES, TAG_BYTES, Seal, nonce
 from whet.distributed.watch import Watch
 
 
-def becomes_true(happened: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Whether something is the case, or is soon."""
-    end = time.monotonic() + seconds
-    while not (result := happened()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return result
-
-
 def raw_join(watch: Watch, rank: int) -> tuple[socket.socket, bytes, Seal]:
     """A connection, the message that would make it a rank's, and its tags."""
-    line = socket.create_connection(watch.address, timeout=10)
+    line = socket.create_connection(watch.address, timeout=PATIENCE)
     own = nonce()
     seal = Seal(watch.secret, _exactly(line, NONCE_BYTES), own)
     return line, seal.hello(own, rank), seal

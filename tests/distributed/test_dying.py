@@ -12,6 +12,7 @@ import psutil
 import pytest
 from distributed.processes import gone
 from distributed.workers import Worker
+from patience import PATIENCE
 
 from whet.distributed import Group, Placement, WorkerLostError, WorkerRaisedError, open_ray
 
@@ -43,7 +44,7 @@ def test_a_killed_rank_is_named_with_its_last_words(own_ray: None):
     start = time.monotonic()
     with pytest.raises(WorkerLostError) as caught:
         group.call("die", 1)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < PATIENCE
     text = str(caught.value)
     assert caught.value.ranks == [1]
     assert text.startswith(f"rank 1 (process {pids[1]} on ")
@@ -63,7 +64,7 @@ def test_a_rank_that_sleeps_for_ever_is_told_from_those_that_wait_for_it(own_ray
     start = time.monotonic()
     with pytest.raises(WorkerLostError) as caught:
         group.call("sleep_before_collective", 0, 1000)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < PATIENCE
     text = str(caught.value)
     assert caught.value.ranks == [0]
     assert "did nothing for 3 s in the middle of a call" in text
@@ -122,7 +123,7 @@ def test_the_end_of_the_caller_is_the_end_of_all(own_ray: None, number: int):
             os.killpg(driver.pid, number)
         else:
             driver.kill()
-        error = driver.communicate(timeout=60)[1]
+        error = driver.communicate(timeout=2 * PATIENCE)[1]
         assert driver.returncode == -number, error
         if number == signal.SIGINT:
             assert "KeyboardInterrupt" in error

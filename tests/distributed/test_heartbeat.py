@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from distributed.processes import gone
-from distributed.ranks import becomes_true, join, raw_join
+from distributed.ranks import join, raw_join
+from patience import PATIENCE, eventually
 
 from whet.distributed.frames import Beat, Seal
 from whet.distributed.watch import Heartbeat, Watch
@@ -44,10 +45,10 @@ def test_a_worker_is_heard_and_its_death_noticed(watch: Watch):
     worker = start(watch)
     child = int(worker.stdout.readline())
     try:
-        assert becomes_true(lambda: 3 in watch.lives and watch.lives[3].idle == 2.5)
+        assert eventually(lambda: 3 in watch.lives and watch.lives[3].idle == 2.5)
         assert watch.dead() == []
         worker.kill()
-        assert becomes_true(lambda: watch.dead() == [3], 2.0)
+        assert eventually(lambda: watch.dead() == [3])
     finally:
         worker.kill()
         worker.wait()
@@ -59,9 +60,9 @@ def test_a_worker_ends_with_its_caller_and_takes_its_group_along():
     worker = start(watch)
     try:
         child = int(worker.stdout.readline())
-        assert becomes_true(lambda: 3 in watch.lives)
+        assert eventually(lambda: 3 in watch.lives)
         watch.close()
-        assert worker.wait(5) == -9
+        assert worker.wait(PATIENCE) == -9
     finally:
         worker.kill()
     assert gone(worker.pid)
@@ -74,9 +75,9 @@ def test_a_worker_that_leads_no_group_ends_alone():
     worker = start(watch, lead="no")
     try:
         child = int(worker.stdout.readline())
-        assert becomes_true(lambda: 3 in watch.lives)
+        assert eventually(lambda: 3 in watch.lives)
         watch.close()
-        assert worker.wait(5) == -9
+        assert worker.wait(PATIENCE) == -9
         assert not gone(child, 0.3)
     finally:
         worker.kill()
@@ -111,7 +112,7 @@ def test_a_worker_does_not_stay_with_a_stranger(secret: str, monkeypatch: pytest
 )
 def test_strangers_are_dropped_and_ranks_stay(watch: Watch, line: bytes):
     rank, seal = join(watch, 0)
-    with rank, socket.create_connection(watch.address, timeout=5) as stranger:
+    with rank, socket.create_connection(watch.address, timeout=PATIENCE) as stranger:
         try:
             stranger.sendall(line)
             while stranger.recv(100):
@@ -119,7 +120,7 @@ def test_strangers_are_dropped_and_ranks_stay(watch: Watch, line: bytes):
         except OSError:  # closed before it had read everything
             pass
         rank.sendall(seal.beat(Beat(7, 1.0, True)))
-        assert becomes_true(lambda: watch.lives[0].call == 7)
+        assert eventually(lambda: watch.lives[0].call == 7)
     assert list(watch.lives) == [0]
 
 
@@ -127,14 +128,14 @@ def test_a_recorded_message_is_worth_nothing_a_second_time(watch: Watch):
     line, hello, seal = raw_join(watch, 1)
     beat = seal.beat(Beat(1, 0.0, False))
     line.sendall(hello + beat)
-    assert becomes_true(lambda: 1 in watch.lives and watch.lives[1].call == 1)
-    with socket.create_connection(watch.address, timeout=5) as replayed:
+    assert eventually(lambda: 1 in watch.lives and watch.lives[1].call == 1)
+    with socket.create_connection(watch.address, timeout=PATIENCE) as replayed:
         replayed.sendall(hello + beat)
         replayed.recv(32)
         assert replayed.recv(1) == b""
     assert watch.dead() == []
     line.sendall(beat)  # nor on the same connection
-    assert becomes_true(lambda: watch.dead() == [1])
+    assert eventually(lambda: watch.dead() == [1])
     line.close()
 
 
@@ -159,34 +160,34 @@ def test_garbage_after_the_secret_costs_its_rank_alone(watch: Watch):
     broken, _ = join(watch, 0)
     other, seal = join(watch, 1)
     broken.sendall(b"[" * 60_000)
-    assert becomes_true(lambda: watch.dead() == [0])
+    assert eventually(lambda: watch.dead() == [0])
     other.sendall(seal.beat(Beat(5, 0.0, False)))
-    assert becomes_true(lambda: watch.lives[1].call == 5)
+    assert eventually(lambda: watch.lives[1].call == 5)
 
 
 @pytest.mark.parametrize("beat", [Beat(-7, 0.0, False), Beat(1, float("nan"), False), Beat(1, -1.0, False)])
 def test_heartbeats_that_no_worker_sends(watch: Watch, beat: Beat):
     line, seal = join(watch, 0)
     line.sendall(seal.beat(beat))
-    assert becomes_true(lambda: watch.dead() == [0])
+    assert eventually(lambda: watch.dead() == [0])
 
 
 def test_many_silent_strangers_keep_nobody_out(watch: Watch):
-    crowd = [socket.create_connection(watch.address, timeout=5) for _ in range(200)]
+    crowd = [socket.create_connection(watch.address, timeout=PATIENCE) for _ in range(200)]
     line, seal = join(watch, 0)
     line.sendall(seal.beat(Beat(3, 0.0, False)))
-    assert becomes_true(lambda: watch.lives[0].call == 3)
+    assert eventually(lambda: watch.lives[0].call == 3)
     for each in [line, *crowd]:
         each.close()
 
 
 def test_nobody_listens_once_all_are_there(watch: Watch):
-    stranger = socket.create_connection(watch.address, timeout=5)
+    stranger = socket.create_connection(watch.address, timeout=PATIENCE)
     lines = [join(watch, rank)[0] for rank in range(4)]
     stranger.recv(32)
     assert stranger.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(watch.address, timeout=5)
+        socket.create_connection(watch.address, timeout=PATIENCE)
     assert watch.dead() == []
     for each in lines:
         each.close()
@@ -194,9 +195,9 @@ def test_nobody_listens_once_all_are_there(watch: Watch):
 
 def test_strangers_have_little_time(watch: Watch, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("whet.distributed.watch._STRANGER_SECONDS", 0.5)
-    with socket.create_connection(watch.address, timeout=10) as slow:
+    with socket.create_connection(watch.address, timeout=PATIENCE) as slow:
         slow.recv(32)
-        end, dropped = time.monotonic() + 8, False
+        end, dropped = time.monotonic() + PATIENCE, False
         while not dropped and time.monotonic() < end:  # a byte now and then
             try:
                 slow.sendall(b"x")
@@ -210,7 +211,8 @@ def test_strangers_have_little_time(watch: Watch, monkeypatch: pytest.MonkeyPatc
 OUT_OF_DESCRIPTORS = """
 import os, resource, socket, sys, time
 sys.path.insert(0, sys.argv[1])
-from distributed.ranks import becomes_true, join
+from distributed.ranks import join
+from patience import eventually
 from whet.distributed.frames import Beat
 from whet.distributed.watch import Watch
 watch = Watch("127.0.0.1", 3)
@@ -229,7 +231,7 @@ before = time.process_time()
 time.sleep(1.0)
 assert time.process_time() - before < 0.5, "it spins"
 first.sendall(seal.beat(Beat(9, 0.0, False)))
-assert becomes_true(lambda: watch.lives[0].call == 9), "ranks are still heard"
+assert eventually(lambda: watch.lives[0].call == 9), "ranks are still heard"
 for each in held:
     os.close(each)
 second, _ = join(watch, 1)
@@ -240,16 +242,18 @@ print("fine")
 
 def test_out_of_descriptors_costs_no_rank():
     tests = os.path.dirname(os.path.dirname(__file__))
-    done = subprocess.run([sys.executable, "-c", OUT_OF_DESCRIPTORS, tests], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_DESCRIPTORS, tests], capture_output=True, text=True, timeout=2 * PATIENCE
+    )
     assert done.stdout == "fine\n", done.stderr
 
 
 def test_silence_is_counted_and_ends_with_a_beat(watch: Watch):
     line, seal = join(watch, 0)
     with line:
-        assert becomes_true(lambda: watch.silent(1.5) == [0], 6.0)
+        assert eventually(lambda: watch.silent(1.5) == [0])
         line.sendall(seal.beat(Beat(None, 0.0, False)))
-        assert becomes_true(lambda: watch.silent(1.5) == [], 2.0)
+        assert eventually(lambda: watch.silent(1.5) == [])
 
 
 def test_the_secret_is_not_sent(watch: Watch):

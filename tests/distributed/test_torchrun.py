@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed.torchrun_job import SERVER, run_job
+from distributed.torchrun_job import run_job
 from distributed.workers import Unbuildable, Worker
 
 from whet.cli import main
@@ -18,7 +18,6 @@ from whet.distributed.launch import Launch, launched, take_devices
 from whet.distributed.torchrun import exit_code, serve_first
 from whet.errors import UserError
 
-SERVER.set_forkserver_preload(["torch", "whet.cli"])
 LOST = r"^WorkerLostError: another rank ended in the middle of "
 
 

@@ -5,7 +5,6 @@ As torchrun does, this process keeps the store where they meet, and tells the ot
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -14,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fork_server import SERVER
 from torch.distributed import TCPStore
-
-SERVER = multiprocessing.get_context("forkserver")
 
 
 def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2) -> tuple[list[int], list[str]]:
@@ -30,7 +28,7 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
     ]
     for process in processes:
         process.start()
-    told, end = False, time.monotonic() + 60
+    told, end = False, time.monotonic() + 180
     while any(process.is_alive() for process in processes):
         assert time.monotonic() < end, _kill(processes, outputs)
         if not told and any(process.exitcode for process in processes):

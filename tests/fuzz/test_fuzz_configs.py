@@ -225,7 +225,7 @@ def test_the_command_says_it_and_exits_with_2(beside: Path):
             continue  # it would start to work
         wanted -= 1
         command = [sys.executable, "-m", "whet.cli", job, *(os.fsencode(_escaped(each)) for each in argv)]
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, cwd=beside)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=180, cwd=beside)
         assert done.returncode == 2, (seed, argv, done.stderr[-2000:])
         assert done.stderr.startswith(b"whet: "), (seed, argv, done.stderr[-2000:])
         assert b"Traceback" not in done.stderr

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 from fuzz.cases import cases
-from learn.samples import tiny_tokenizer
 from merge.conftest import describe, small_llama
 from merge.hostile import SHARD, one_rank
 from merge.test_merge_shards import weights
+from tiny_models import tiny_tokenizer
 
 from whet.checkpoint.manifest import write_manifest
 from whet.cli import main

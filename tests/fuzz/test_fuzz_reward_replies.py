@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
 from fuzz import hostile_reward
 from fuzz.cases import cases
+from patience import eventually
 
 from whet.config.schema.reward import RewardConfig
 from whet.rewards.capped_log import LIMIT
@@ -73,10 +73,8 @@ def test_innocent_samples_keep_their_own_rewards(function, tmp_path, monkeypatch
         assert {(each.text, each.failure) for each in wrong if each.failure not in ("bad result", "raised")} == set()
         assert all(each.reward in (1.0, -1.0, 77.0) for each in samples if each.text.startswith("act:"))
         assert counts["reward/failed"] == sum(each.failure is not None for each in samples)
-    end = time.monotonic() + 3  # processes whose keeper was killed have been sent a signal, no more
-    while (left := descendants(os.getpid()) - before) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not left
+    # Processes whose keeper was killed have been sent a signal, no more.
+    assert eventually(lambda: not descendants(os.getpid()) - before)
     assert log.stat().st_size <= LIMIT
 
 

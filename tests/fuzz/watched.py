@@ -1,4 +1,4 @@
-"""Run something on malformed input: it may succeed or raise a `UserError`, within five seconds."""
+"""Run something on malformed input: it may succeed or raise a `UserError`, within five seconds of processor time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from patience import PATIENCE
+
 from whet.errors import UserError
 
-LIMIT = 5.0  # seconds
+LIMIT = 5.0  # seconds of processor time: those of the clock are also other processes'
 
 
 class HungError(BaseException):
@@ -19,10 +21,12 @@ def message_of(work: Callable[[], Any]) -> str | None:
     """The message of the `UserError` that `work` raises, or None if it succeeds; anything else is a failure."""
 
     def hung(*_: Any) -> None:
-        raise HungError(f"more than {LIMIT} s")
+        raise HungError(f"more than {LIMIT} s of processor time, or {PATIENCE} s by the clock")
 
-    before = signal.signal(signal.SIGALRM, hung)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    timers = {signal.ITIMER_PROF: (signal.SIGPROF, LIMIT), signal.ITIMER_REAL: (signal.SIGALRM, PATIENCE)}
+    before = {number: signal.signal(number, hung) for number, _ in timers.values()}
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
     try:
         work()
     except UserError as error:
@@ -32,6 +36,7 @@ def message_of(work: Callable[[], Any]) -> str | None:
         text.encode("utf-8")
         return text
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, (number, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
     return None

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from learn.objectives import FunctionObjective
-from learn.samples import batch, sample, tiny_llama, tiny_tokenizer
+from learn.samples import batch, sample
+from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModel
 

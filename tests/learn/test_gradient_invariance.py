@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from learn.samples import batch, sample, tiny_llama
+from learn.samples import batch, sample
+from tiny_models import tiny_llama
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from learn.objectives import FunctionLoss, FunctionObjective
-from learn.samples import batch, set_log_probs, tiny_llama, tiny_tokenizer
+from learn.samples import batch, set_log_probs
+from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from learn.objectives import FunctionObjective
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.samples import batch
+from tiny_models import tiny_llama, tiny_tokenizer
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from learn.samples import batch, tiny_llama
+from learn.samples import batch
+from tiny_models import tiny_llama
 
 from whet.config.schema.actor import ActorConfig
 from whet.learn import offload

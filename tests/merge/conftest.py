@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from learn.distributed.gloo import run_ranks
-from learn.samples import VOCABULARY, tiny_tokenizer
 from merge.shard_programs import EVERYWHERE, IN_FOURS, SHARED, cut
+from tiny_models import WORDS, tiny_tokenizer
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 Beside = Callable[[Path], Path]
@@ -20,7 +20,7 @@ def small_llama(dtype: torch.dtype = torch.bfloat16, tied: bool = False) -> PreT
     """Rows that no number of ranks divides; a layer of 6 rows, of which the last of four ranks has none."""
     torch.manual_seed(3)
     config = LlamaConfig(
-        vocab_size=VOCABULARY + 2,
+        vocab_size=WORDS + 2,
         hidden_size=20,
         intermediate_size=6,
         num_hidden_layers=2,

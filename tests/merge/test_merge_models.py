@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from learn.samples import VOCABULARY, tiny_tokenizer
 from merge.conftest import describe, small_llama
 from merge.test_merge_shards import refusal, same_weights, weights
 from model.tiny_vision import KINDS, tiny_vision
 from peft import LoraConfig, PeftModel, get_peft_model
+from tiny_models import WORDS, tiny_tokenizer
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -42,7 +42,7 @@ def saved(folder: Path, state: dict[str, Tensor], model: PreTrainedModel) -> Pat
 def small_moe() -> PreTrainedModel:
     torch.manual_seed(5)
     config = Qwen3MoeConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=WORDS,
         hidden_size=16,
         intermediate_size=24,
         moe_intermediate_size=8,

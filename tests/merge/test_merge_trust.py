@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.samples import tiny_tokenizer
 from merge.conftest import small_llama
 from merge.hostile import SHARD, one_rank, touching_code
 from merge.test_merge_shards import refusal, same_weights, weights
 from safetensors.torch import save_file
+from tiny_models import tiny_tokenizer
 
 from whet.checkpoint.manifest import write_manifest
 from whet.cli import main

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.samples import tiny_llama, tiny_tokenizer
+from tiny_models import tiny_llama, tiny_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.samples import batch
 from peft import PeftModel
+from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 

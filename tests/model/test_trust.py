@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn.samples import tiny_llama, tiny_tokenizer
 from merge.hostile import touching_code
+from tiny_models import tiny_llama, tiny_tokenizer
 
 from whet.errors import UserError
 from whet.model.load import end_ids, load_model, load_model_config, load_tokenizer

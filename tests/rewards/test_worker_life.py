@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE, eventually
 
 from whet.config.schema.reward import RewardConfig
 from whet.rewards.process import WorkerProcess
@@ -64,12 +65,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pids: list[int], seconds: float = 3.0) -> bool:
-    """Whether all of them end within this time."""
-    end = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(map(alive, pids))
+def gone(pids: list[int]) -> bool:
+    """Return True once all of them have ended."""
+    return eventually(lambda: not any(map(alive, pids)))
 
 
 @pytest.fixture
@@ -110,7 +108,7 @@ def test_ctrl_c_reaches_the_trainer_only(reward_file):
     for worker in workers:
         os.kill(worker, signal.SIGINT)
     assert int(trainer.stdout.readline()) in workers
-    trainer.communicate("", timeout=10)
+    trainer.communicate("", timeout=PATIENCE)
     assert gone(workers)
 
 
@@ -121,9 +119,7 @@ def test_workers_and_their_children_die_with_a_killed_trainer(reward_file, texts
     if texts:
         trainer.stdin.write("\n")
         trainer.stdin.flush()
-        end = time.monotonic() + 5
-        while len(groups_of(workers)) < 3 and time.monotonic() < end:
-            time.sleep(0.05)
+        assert eventually(lambda: len(groups_of(workers)) >= 3)
     pids = groups_of(workers)
     assert len(pids) == (3 if texts else 2)
     trainer.kill()
@@ -137,9 +133,7 @@ def test_detached_processes_die_with_a_killed_trainer(reward_file):
     log = reward_file.with_name("reward.log")
     trainer.stdin.write("\n")
     trainer.stdin.flush()
-    end = time.monotonic() + 20
-    while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.05)
+    assert eventually(lambda: log.exists() and log.read_text().strip())
     detached = int(log.read_text())
     assert alive(detached)
     trainer.kill()
@@ -163,8 +157,11 @@ def test_workers_import_nothing_heavy_and_start_fast(scorer):
     one = sample("modules")
     start = time.monotonic()
     scorer.score([one])
+    worker = time.monotonic() - start
     assert one.scores == {"overall": 1.0, "heavy": 0.0}
-    assert time.monotonic() - start < 2.0
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import json, socket"], check=True)
+    assert worker < 2.0 + 20 * (time.monotonic() - start)  # torch alone would take a hundred times a bare start
 
 
 def test_close_does_not_wait_for_a_stopped_worker(scorer):
@@ -173,7 +170,7 @@ def test_close_does_not_wait_for_a_stopped_worker(scorer):
     os.kill(int(one.reward), signal.SIGSTOP)
     start = time.monotonic()
     scorer.close()
-    assert time.monotonic() - start < 1.0
+    assert time.monotonic() - start < 10.0  # of the 20 that a call may take
     assert gone([int(one.reward)])
 
 
@@ -185,7 +182,7 @@ def test_a_stopped_worker_cannot_block_a_large_call(scorer, monkeypatch):
     large = sample("x" * 10**7)
     start = time.monotonic()
     assert scorer.score([large])["reward/timeout"] == 1
-    assert time.monotonic() - start < 4.0
+    assert time.monotonic() - start < PATIENCE  # it would never end
 
 
 def test_an_interrupted_call_leaves_no_reply_behind(scorer):

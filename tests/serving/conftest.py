@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from serving.serving import Server, make_model, running
+from serving.serving import Server, running, served
+from tiny_models import MakeTiny
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tiny: MakeTiny) -> Path:
     """The model that is served."""
-    return make_model(tmp_path_factory.mktemp("model"))
+    return served(tiny)
 
 
 @pytest.fixture(scope="session")
-def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other_folder(tiny: MakeTiny) -> Path:
     """Other weights of the same model."""
-    return make_model(tmp_path_factory.mktemp("other"), seed=1)
+    return served(tiny, seed=1)
 
 
 @pytest.fixture(scope="module")

@@ -17,41 +17,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
-import torch
 import uvicorn
-from transformers import AutoModelForCausalLM, LlamaConfig
+from patience import eventually
+from tiny_models import MakeTiny
 
-from whet.assets.tokenizer import make_tokenizer
 from whet.config import load_config
 from whet.serving.opening import open_service
 from whet.serving.server import server_options
 from whet.serving.service import Service
 
 TOKEN = "a-token-for-tests-0123456789"
-VOCABULARY = 320
 NAME = "tiny"
 
 
-def make_model(folder: Path, seed: int = 0, hidden: int = 32) -> Path:
-    """A model folder with a byte-level tokenizer and a chat template."""
-    texts = ["the answer is seven", "stop here and now", "żółć 北京 🙂"] * 4
-    tokenizer = make_tokenizer(texts, vocab_size=VOCABULARY)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.4,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    torch.manual_seed(seed)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def served(tiny: MakeTiny, seed: int = 0, **changes: Any) -> Path:
+    """The folder of a model that ends its responses and has room for 512 tokens."""
+    return Path(tiny("llama", seed, max_position_embeddings=512, eos_token_id=1, **changes).path)
 
 
 class Server:
@@ -91,11 +72,9 @@ class Server:
     def idle(self) -> bool:
         """Wait until nothing is being decoded."""
         engine: Any = self.service.engine
-        for _ in range(500):
-            if engine._driver is None and not engine._scheduler.running and not self.service.gate.running:
-                return True
-            time.sleep(0.01)
-        return False
+        return eventually(
+            lambda: engine._driver is None and not engine._scheduler.running and not self.service.gate.running
+        )
 
 
 @contextmanager

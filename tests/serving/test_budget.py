@@ -9,13 +9,13 @@ from whet.serving.budget import Budget
 
 def test_requests_wait_in_order_and_give_back_what_they_held():
     async def story() -> list[str]:
-        budget, seen = Budget(10), []
+        budget, seen, leave = Budget(10), [], asyncio.Event()
 
         async def visit(name: str, amount: int) -> None:
             async with budget.hold(amount):
                 seen.append(name)
                 assert budget.free >= 0
-                await asyncio.sleep(0.02)
+                await leave.wait()
 
         tasks = [asyncio.create_task(visit(*each)) for each in (("a", 6), ("b", 99), ("c", 1), ("d", 4))]
         await asyncio.sleep(0.005)
@@ -23,6 +23,7 @@ def test_requests_wait_in_order_and_give_back_what_they_held():
         tasks[1].cancel()
         await asyncio.sleep(0.005)
         assert seen == ["a", "c"]
+        leave.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert budget.free == 10
         return seen

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 import pytest
+from patience import PATIENCE, cheaply, eventually
 from serving.serving import NAME, TOKEN, Server, running
 
 from whet.config import load_config
@@ -16,7 +17,7 @@ from whet.config.checks.serve import check_serve
 from whet.errors import UserError
 from whet.serving.hosts import Hosts
 
-SHORT = ("serve.header_timeout=0.4", "serve.write_timeout=0.4", "serve.max_concurrent=2", "serve.max_queued=2")
+SHORT = ("serve.header_timeout=0.8", "serve.write_timeout=0.8", "serve.max_concurrent=2", "serve.max_queued=2")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def _connect(server: Server, small: bool = False) -> socket.socket:
     client = socket.socket()
     if small:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(10)
+    client.settimeout(PATIENCE)
     client.connect((host, int(port)))
     return client
 
@@ -54,9 +55,8 @@ def _is_closed(client: socket.socket) -> bool:
 
 def test_silent_connections_keep_nobody_out_and_are_closed(strict):
     silent = [_connect(strict) for _ in range(260)]
-    began = time.monotonic()
-    assert strict.complete(max_tokens=1).status_code == 200
-    assert time.monotonic() - began < 5
+    with cheaply(5):
+        assert strict.complete(max_tokens=1).status_code == 200
     assert all(_is_closed(each) for each in silent)
     for each in silent:
         each.close()
@@ -70,7 +70,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for(strict, answered):
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
         client.settimeout(0.1)
         began, closed = time.monotonic(), False
-        while not closed and time.monotonic() - began < 8:
+        while not closed and time.monotonic() - began < PATIENCE:
             try:
                 client.sendall(b"G")
                 closed = client.recv(1) == b""
@@ -86,7 +86,7 @@ def test_a_body_that_nobody_wants_does_not_keep_a_connection_open(strict):
         client.sendall(_head("GET", "/health", "Transfer-Encoding: chunked"))
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
         began, closed = time.monotonic(), False
-        while not closed and time.monotonic() - began < 8:
+        while not closed and time.monotonic() - began < PATIENCE:
             try:
                 client.sendall(b"1\r\nx\r\n")
             except ConnectionError:
@@ -106,11 +106,8 @@ def test_a_client_that_stops_reading_holds_up_neither_weights_nor_others(strict,
         update = pool.submit(strict.post, "/v1/weights", {"path": str(folder)})
         assert strict.complete(max_tokens=1).status_code == 200
         assert update.result().status_code == 200
-        assert time.monotonic() - began < 20
-        until = time.monotonic() + 20
-        while strict.service.gate._tickets and time.monotonic() < until:
-            time.sleep(0.05)
-        assert not strict.service.gate._tickets, "it is dropped"
+        assert time.monotonic() - began < PATIENCE
+        assert eventually(lambda: not strict.service.gate._tickets), "it is dropped"
     assert strict.idle()
 
 
@@ -130,11 +127,10 @@ def test_a_client_that_stops_reading_holds_up_neither_weights_nor_others(strict,
     ids=["lists", "ids", "fields", "messages", "text", "signs", "escapes", "model", "field name"],
 )
 def test_what_would_cost_much_to_read_is_refused_quickly_and_shortly(server, path, body):
-    began = time.monotonic()
-    answer = server.post(path, body)
+    with cheaply(5):
+        answer = server.post(path, body)
     assert answer.status_code == 400
     assert len(answer.content) < 2000
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from serving.serving import NAME, TOKEN, VOCABULARY, running
+from serving.serving import NAME, TOKEN, running
+from tiny_models import VOCABULARY
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.hf.engine import HFEngine

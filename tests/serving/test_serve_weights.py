@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from serving.serving import make_model, running
+from patience import eventually
+from serving.serving import running, served
 
 
 def _text(answer) -> str:
@@ -16,10 +16,7 @@ def _text(answer) -> str:
 
 
 def _wait_until_running(server, count: int) -> None:
-    until = time.monotonic() + 10
-    while server.service.gate.running < count and time.monotonic() < until:
-        time.sleep(0.005)
-    assert server.service.gate.running >= count
+    assert eventually(lambda: server.service.gate.running >= count)
 
 
 def test_every_answer_is_one_versions_and_says_which(folder, other_folder):
@@ -57,9 +54,9 @@ def test_requests_finish_first_or_are_cut_as_asked(folder, other_folder):
         assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (503, "weights_replaced")
 
 
-def test_weights_that_do_not_fit_change_nothing(folder, tmp_path, server):
+def test_weights_that_do_not_fit_change_nothing(folder, tiny, tmp_path, server):
     before = _text(server.complete(seed=1, max_tokens=20))
-    larger = make_model(tmp_path / "larger", hidden=64)
+    larger = served(tiny, hidden_size=64)
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
     data = (damaged / "model.safetensors").read_bytes()

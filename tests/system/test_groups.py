@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from distributed.processes import gone
+from patience import PATIENCE
 
 from whet.system import groups
 
@@ -39,7 +40,7 @@ def test_a_group_is_ended_with_its_leader():
         leader = groups.leader_of(parent.pid)
         assert groups.lives(leader)
         assert groups.end(leader)
-        parent.wait(5)
+        parent.wait(PATIENCE)
         assert gone(child)
         assert not groups.lives(leader)
         assert not groups.end(leader)
@@ -59,7 +60,7 @@ def test_what_a_dead_leader_left_is_ended(options: dict):
 def test_a_process_in_our_own_group_is_ended_alone():
     with family() as (parent, child):  # this test's group: killing it would end the test
         assert groups.end(groups.leader_of(parent.pid))
-        assert parent.wait(5) == -signal.SIGKILL
+        assert parent.wait(PATIENCE) == -signal.SIGKILL
         assert not gone(child, 0.2)
 
 
@@ -99,4 +100,4 @@ def test_a_name_with_parentheses_is_read(tmp_path):
     leader = groups.leader_of(odd.pid)
     assert leader.session == odd.pid
     assert groups.end(leader)
-    assert odd.wait(5) == -signal.SIGKILL
+    assert odd.wait(PATIENCE) == -signal.SIGKILL

@@ -49,7 +49,7 @@ def killed_rank(folder: Path, *arguments: str, rank: int) -> str:
     hosts = [p for p in started if p.cmdline() and p.cmdline()[0].startswith("ray::Host")]
     victim = sorted(hosts, key=lambda p: p.create_time())[rank]
     os.kill(victim.pid, signal.SIGKILL)
-    _, error = process.communicate(timeout=90)
+    _, error = process.communicate(timeout=180)
     assert process.returncode == 1, error
     assert f"(process {victim.pid} on " in error
     assert "this goes on from it: whet train" in error

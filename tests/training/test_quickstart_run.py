@@ -14,9 +14,11 @@ from whet.tracking import read_metrics
 
 
 def test_no_arguments_in_an_empty_folder(quickstart, tmp_path):
+    before_run = os.times()
     done = subprocess.run(
-        [sys.executable, "-m", "whet.cli", "train"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "whet.cli", "train"], cwd=tmp_path, capture_output=True, text=True, timeout=900
     )
+    used = os.times()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert os.listdir(tmp_path) == ["checkpoints"]
@@ -34,7 +36,8 @@ def test_no_arguments_in_an_empty_folder(quickstart, tmp_path):
     closing = done.stdout[done.stdout.rindex("finished after") :]
     assert f"{before:.1%} → {after:.1%}" in closing
     assert re.search(rf"run folder {re.escape(str(run))}\n", closing)
-    assert sum(line.get("timing_s/step", 0.0) for line in lines) < 180
+    processor = used.children_user + used.children_system - before_run.children_user - before_run.children_system
+    assert processor < 240  # seconds, of which it takes a fraction on any machine of these years
 
 
 def test_a_live_terminal_shows_the_same(quickstart, tmp_path):
@@ -58,7 +61,7 @@ def test_a_live_terminal_shows_the_same(quickstart, tmp_path):
     )
     os.close(theirs)
     shown = _read_all(ours)
-    assert process.wait(timeout=60) == 0, shown
+    assert process.wait(timeout=180) == 0, shown
     assert "rollout" in shown
     assert "step 2/2" in shown
     assert "\x1b[" in shown

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from learn.samples import batch, tiny_llama
+from learn.samples import batch
+from tiny_models import tiny_llama
 from whet_process import run_folder, train
 
 from whet.algos.registry import SIGNALS

@@ -266,7 +266,7 @@ def test_rewards_that_fail_cost_their_samples_only(tmp_path, kind):
         "worker.actor.global_batch_size=5",
         "worker.rollout.n=2",
         f"worker.reward.reward_function={tmp_path / 'fateful.py'}:compute_score",
-        "worker.reward.timeout=0.3",
+        "worker.reward.timeout=1",
         "worker.reward.fallback=-0.5",
         *SHORT,
         "trainer.max_steps=2",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fork_server import SERVER
+
 from whet.tracking import read_metrics
 
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["whet.training.job", "whet.cli"])
 _COUNT = itertools.count()
 
 # Nothing here depends on the numbers in examples/quickstart.yaml, which are tuned for people.
@@ -81,7 +80,7 @@ def start(folder: Path, *arguments: str) -> WhetProcess:
     """Start `whet arguments` in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{next(_COUNT)}.txt"
-    process = _SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output)), daemon=False)
+    process = SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output)), daemon=False)
     process.start()
     return WhetProcess(folder, output, process)
 

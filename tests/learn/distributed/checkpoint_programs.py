@@ -7,7 +7,8 @@ from pathlib import Path
 import torch.distributed as dist
 from learn.distributed.programs import CPU, Case, layout_of, learner_of, model_of, spread, update
 from learn.objectives import FunctionObjective
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.samples import batch
+from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
 import traceback
@@ -12,11 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
-_CONTEXT = multiprocessing.get_context("forkserver")  # imports once, for all ranks of all tests
-_CONTEXT.set_forkserver_preload(
-    ["torch", "transformers", "torch.distributed.fsdp", "learn.samples", "whet.learn.learner"]
-)
+from fork_server import SERVER
 
 
 def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any, seconds: float = 300) -> list[Any]:
@@ -33,7 +28,7 @@ def _run(
     world: int, program: Callable[..., Any], folder: Path, store: Path, given: tuple[Any, ...], seconds: float
 ) -> None:
     ranks = [
-        _CONTEXT.Process(target=_rank, args=(rank, world, store, folder, program, given), daemon=True)
+        SERVER.Process(target=_rank, args=(rank, world, store, folder, program, given), daemon=True)
         for rank in range(world)
     ]
     for process in ranks:

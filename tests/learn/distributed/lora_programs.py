@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from learn.distributed.programs import CPU, Case, config_of, layout_of, learner_of, spread
-from learn.families import tiny_model
-from learn.samples import batch, tiny_tokenizer
+from learn.samples import batch
+from tiny_models import tiny_model, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch.distributed as dist
 from learn.distributed.programs import Case, config_of, model_of, update
-from learn.samples import batch, tiny_tokenizer
+from learn.samples import batch
+from tiny_models import tiny_tokenizer
 from torch import Tensor
 
 from whet.config import with_values

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from learn.families import tiny_model
 from learn.objectives import FunctionObjective
-from learn.samples import batch, tiny_llama, tiny_tokenizer
+from learn.samples import batch
+from tiny_models import tiny_llama, tiny_model, tiny_tokenizer
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy

@@ -18,8 +18,8 @@ from learn.distributed.checkpoint_programs import (
 )
 from learn.distributed.gloo import run_ranks
 from learn.distributed.programs import Case
-from learn.samples import tiny_llama
 from safetensors.torch import load_file
+from tiny_models import tiny_llama
 
 from whet.config.schema.sharding import FSDPConfig
 

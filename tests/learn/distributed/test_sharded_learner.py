@@ -22,7 +22,8 @@ from learn.distributed.programs import (
     train,
     twins,
 )
-from learn.samples import batch, tiny_llama
+from learn.samples import batch
+from tiny_models import tiny_llama
 
 from whet.config.schema.sharding import FSDPConfig
 from whet.types import Prompt

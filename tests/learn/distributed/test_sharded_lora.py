@@ -9,7 +9,7 @@ import torch
 from learn.distributed.gloo import run_ranks
 from learn.distributed.lora_programs import resumed, save, train
 from learn.distributed.programs import Case
-from learn.samples import tiny_llama
+from tiny_models import tiny_llama
 
 from whet.config.schema.sharding import FSDPConfig
 

@@ -11,8 +11,7 @@ from learn.distributed.alike import assert_close, assert_same_steps
 from learn.distributed.checkpoint_programs import copy, for_engines, resumed, save
 from learn.distributed.gloo import run_ranks
 from learn.distributed.programs import Case, sampled, train
-from learn.families import config_of, tiny_model
-from learn.samples import tiny_llama
+from tiny_models import tiny_config, tiny_llama, tiny_model
 from transformers import Phi3Config
 
 from whet.config.schema.sharding import FSDPConfig
@@ -117,7 +116,7 @@ def test_models_that_cannot_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(tiny_llama("whet").config), "base_model_tp_plan", None)
     with pytest.raises(UserError, match="tensor_parallel_size: transformers has no plan by which llama"):
         check_sizes(tiny_llama("whet").config, 2, 1)
-    experts = config_of("mixtral")
+    experts = tiny_config("mixtral")
     experts.num_local_experts = 3
     with pytest.raises(UserError, match="3 experts"):
         check_sizes(experts, 2, 1)

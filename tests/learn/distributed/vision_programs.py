@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from learn.distributed.programs import Case, learner_of, spread, update
-from learn.samples import tiny_tokenizer
 from model.tiny_vision import EOS, mixed_samples, tiny_vision
+from tiny_models import tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 

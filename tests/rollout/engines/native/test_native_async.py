@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 
 import pytest
 import torch
+from patience import PATIENCE, eventually
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
 from whet.types import Prompt
 
 ENDS = tuple(range(0, 320, 16))
-DEADLINE = 30.0  # a call that hangs fails here and not at the end of the suite
+DEADLINE = PATIENCE  # a call that hangs fails here and not at the end of the suite
 
 
 def _ids(samples) -> list[list[int]]:
@@ -24,11 +24,7 @@ def _ids(samples) -> list[list[int]]:
 
 def _assert_idle(engine) -> None:
     """Nothing is left in the engine, and its thread goes away."""
-    for _ in range(200):
-        if engine._driver is None:
-            break
-        time.sleep(0.01)
-    assert engine._driver is None
+    assert eventually(lambda: engine._driver is None)
     assert not engine._scheduler.running
     assert not engine._scheduler.waiting
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from patience import PATIENCE
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
@@ -17,7 +18,7 @@ from whet.types import Sample, Segment
 KINDS = ("llama", "qwen3", "mistral")  # the last with a window that is shorter than the prompts
 TURN = SamplingParams(max_tokens=9, seed=3, ignore_eos=True)
 TOOL = [7, 300, 8, 9, 41]
-DEADLINE = 30.0
+DEADLINE = PATIENCE
 
 
 def _answered(sample: Sample, ids: list[int] = TOOL) -> Sample:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from tiny_models import MakeTiny
 from transformers import PreTrainedModel
 
 from whet.config.schema.model import LoraConfig
@@ -34,7 +34,7 @@ def _learn(model: PreTrainedModel, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral"])
 def test_samples_are_those_of_the_merged_model(
-    kind: str, tiny: Callable[[str], Any], prompts: list[Prompt], full_log_probs: Any
+    kind: str, tiny: MakeTiny, prompts: list[Prompt], full_log_probs: Any
 ) -> None:
     made = tiny(kind)
     model, reference = _adapt(made.model()), made.reference()
@@ -60,25 +60,21 @@ def test_the_paged_runner_sees_adapters_of_a_model_that_was_fused(
     full_log_probs: Any,
     kernels_everywhere: None,
     device: torch.device,
-    tmp_path: Any,
+    tiny: MakeTiny,
 ) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     from whet.model.load import load_model
     from whet.rollout.engines.native.paged import PagedRunner
 
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=320, num_key_value_heads=1, initializer_range=0.4, eos_token_id=None, **sizes)
-    LlamaForCausalLM(config).save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), device=device)
+    sizes = {"intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    small = tiny("llama", **sizes)
+    model = load_model(small.path, device=device)
     assert decoder_of(model) is not None
     _adapt(model)
     assert decoder_of(model) is None
     engine = NativeEngine(model, llama.tokenizer, frozenset({1}), 2)
     assert isinstance(engine._runner, PagedRunner)
     samples = engine.generate(prompts[:1], SamplingParams(n=2, max_tokens=4))
-    reference = LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")
+    reference = small.reference()
     reference.load_state_dict({name: weight.cpu() for name, weight in merged_weights(model)})
     for sample in samples:
         expected = full_log_probs(reference, sample, 1.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tiny_models import MakeTiny
 
 pytest.importorskip("triton", reason="the paged runner is made of triton kernels")
 
@@ -26,22 +27,8 @@ Make = Callable[..., NativeEngine]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=320,
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.4,
-        eos_token_id=None,
-        bos_token_id=None,
-    )
-    folder = tmp_path_factory.mktemp("paged")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return str(folder)
+def path(tiny: MakeTiny) -> str:
+    return tiny("llama", intermediate_size=16, num_attention_heads=2, num_key_value_heads=1).path
 
 
 @pytest.fixture
@@ -52,8 +39,16 @@ def plain(path: str, tokenizer: Any) -> NativeEngine:
 
 
 @pytest.fixture
-def paged(path: str, tokenizer: Any, kernels_everywhere: None) -> Make:
-    """An engine over pages; without a GPU its kernels run in triton's interpreter."""
+def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """An engine over pages; without a GPU its kernels run in triton's interpreter, in windows of two tokens.
+
+    The interpreter takes a tenth of a second for a token, and a window is computed whole: short ones waste little, and
+    the same responses cross more borders between windows.
+    """
+    if DEVICE == "cpu":
+        for name in [name for name in sys.modules if name.startswith(NativeEngine.__module__.rpartition(".")[0])]:
+            if hasattr(sys.modules[name], "LOOKAHEAD"):
+                monkeypatch.setattr(f"{name}.LOOKAHEAD", 2)
 
     def make(slots: int = 8, ends: frozenset[int] = frozenset({1})) -> NativeEngine:
         engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 import torch
+from patience import PATIENCE, eventually
 
 from whet.errors import UserError
 from whet.rollout.engine import Piece, SamplingParams
 
 ENDS = tuple(range(0, 320, 16))
-DEADLINE = 30.0
+DEADLINE = PATIENCE
 
 
 async def _joined(engine, prompts, params, ids=None, delay: float = 0.0) -> dict[tuple[int, int], Piece]:
@@ -74,11 +74,7 @@ def test_a_reader_that_leaves_frees_its_slots(llama, prompts) -> None:
         await stream.aclose()
 
     asyncio.run(asyncio.wait_for(leave(), DEADLINE))
-    for _ in range(200):
-        if engine._driver is None:
-            break
-        time.sleep(0.01)
-    assert engine._driver is None
+    assert eventually(lambda: engine._driver is None)
     assert not engine._scheduler.running
     assert not engine._scheduler.waiting
 

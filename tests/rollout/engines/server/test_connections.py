@@ -38,9 +38,10 @@ def test_a_broken_connection_is_tried_again_and_a_refusal_is_not(engine, server,
 
 
 def test_a_server_that_is_gone_or_stuck_is_named(server, open_engine, policy, prompts) -> None:
-    engine = open_engine(server, timeout=1.0)
+    engine = open_engine(server)
     engine.load_weights(lambda: folder_weights(policy), 0)
     server.go_on.clear()
+    engine.client.timeout = 1.0
     with pytest.raises(UserError, match=r"no answer to /generate in 1 seconds.*server_timeout"):
         engine.generate(prompts[:2], SamplingParams(max_tokens=4))
     server.close()

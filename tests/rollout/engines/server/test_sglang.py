@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 import torch
+from patience import PATIENCE, eventually
 
 from whet.errors import UserError
 from whet.model.names import folder_weights
@@ -96,7 +96,7 @@ def test_a_restart_between_two_answers_is_noticed_too(engine, server, prompts) -
 
     thread = threading.Thread(target=call)
     thread.start()
-    _until(lambda: server.at_once == len(prompts))
+    assert eventually(lambda: server.at_once == len(prompts))
     server.restart()
     server.go_on.set()
     thread.join(20)
@@ -163,7 +163,7 @@ def test_sample_joins_and_a_cancelled_one_is_aborted(engine, server, prompts) ->
         server.go_on.set()
         return [len(s.ids) for s in await staying]
 
-    lengths = asyncio.run(asyncio.wait_for(talk(), 20))
+    lengths = asyncio.run(asyncio.wait_for(talk(), PATIENCE))
     assert len(lengths) == 2
     (aborted,) = server.bodies("/abort_request")
     (left,) = [body for body in server.bodies("/generate") if body["rid"] == aborted["rid"]]
@@ -181,13 +181,6 @@ def test_prompts_that_cannot_be_sent_are_refused_here(engine, server) -> None:
     with pytest.raises(UserError, match="row 8: 0 places for images"):
         engine.generate([Prompt("row 8", [5], "", media=Media(images=["a"]))], SamplingParams())
     assert "/generate" not in server.paths()
-
-
-def _until(true) -> None:
-    end = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_continued_sample_sends_all_of_its_tokens_and_another_seed(engine, server, prompts) -> None:
@@ -216,6 +209,6 @@ def test_aborted_samples_come_back_as_they_were_and_a_pause_waits_for_the_others
         await pausing
         return [await tasks[0], aborted, await tasks[2]]
 
-    samples = [sample for (sample,) in asyncio.run(asyncio.wait_for(talk(), 20))]
+    samples = [sample for (sample,) in asyncio.run(asyncio.wait_for(talk(), PATIENCE))]
     assert [s.finish == "abort" for s in samples] == [False, True, False]
     assert samples[1].ids == []

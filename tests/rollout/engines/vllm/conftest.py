@@ -3,49 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-import torch
-from rollout.conftest import Tiny
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerBase, Qwen3Config
+from tiny_models import MakeTiny, Tiny
 
 from whet.model.names import folder_weights
 from whet.rollout.engines.vllm.engine import VLLMEngine
 from whet.rollout.engines.vllm.settings import Settings
 
-VOCABULARY = 320
 SIZES = {
-    "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 32,
     "initializer_range": 0.2,
     "max_position_embeddings": 256,
     "eos_token_id": 1,
-    "bos_token_id": None,
 }
 # A head that is the embedding and one that is not: vLLM updates the two in different ways.
-KINDS = {
-    "tied llama": LlamaConfig(**SIZES, tie_word_embeddings=True),
-    "qwen3": Qwen3Config(**SIZES, tie_word_embeddings=False),
-}
+KINDS = {"tied llama": ("llama", True), "qwen3": ("qwen3", False)}
 ENDS = frozenset({1})
 
 
 @pytest.fixture(scope="session")
-def model_of(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Tiny]:
+def model_of(tiny: MakeTiny) -> Callable[..., Tiny]:
     """model_of("qwen3", seed): a folder with a random model of that kind and its tokenizer."""
 
     def make(kind: str, seed: int = 0) -> Tiny:
-        path: Path = tmp_path_factory.mktemp("model")
-        torch.manual_seed(seed)
-        AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.float32).save_pretrained(path)
-        tokenizer.save_pretrained(path)
-        return Tiny(str(path), tokenizer)
+        family, tied = KINDS[kind]
+        return tiny(family, seed, tie_word_embeddings=tied, **SIZES)
 
     return make
 

@@ -8,10 +8,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from patience import PATIENCE
 
 from whet.rollout.engines.vllm import doorway as module
 from whet.rollout.engines.vllm.child.whet_vllm_wire import send
 from whet.rollout.engines.vllm.doorway import Doorway
+
+SHOWN_OUT = module._SHOW_SECONDS  # before a test changes it
 
 
 @pytest.fixture
@@ -22,17 +25,17 @@ def doorway() -> Iterator[Doorway]:
 
 
 def connect(doorway: Doorway) -> socket.socket:
-    return socket.create_connection(doorway.address, timeout=10)
+    return socket.create_connection(doorway.address, timeout=PATIENCE)
 
 
 def enters(doorway: Doorway) -> bool:
-    """Whether a worker with the token is let in at once."""
+    """Whether a worker with the token is let in before a stranger would be shown out."""
     with connect(doorway) as worker:
         start = time.monotonic()
         send(worker, {"token": "token", "device": "GPU 7"})
         connection, device = doorway.admit()
         connection.close()
-        return device == "GPU 7" and time.monotonic() - start < 5
+        return device == "GPU 7" and time.monotonic() - start < SHOWN_OUT
 
 
 def is_dropped(stranger: socket.socket, data: bytes = b"") -> bool:
@@ -79,7 +82,7 @@ def test_silent_strangers_keep_nobody_waiting(doorway: Doorway):
 def test_a_byte_now_and_then_is_not_enough(doorway: Doorway, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_SHOW_SECONDS", 0.5)
     with connect(doorway) as slow:
-        end, dropped = time.monotonic() + 8, False
+        end, dropped = time.monotonic() + PATIENCE, False
         while not dropped and time.monotonic() < end:
             try:
                 slow.sendall(b"\0")

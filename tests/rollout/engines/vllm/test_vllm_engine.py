@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rollout.conftest import Tiny
+from tiny_models import Tiny
 
 from whet.errors import UserError
 from whet.model.names import folder_weights

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rollout.conftest import Tiny
+from tiny_models import Tiny
 
 from whet.rollout.engine import SamplingParams
 from whet.types import Prompt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from rollout.conftest import Tiny
+from tiny_models import Tiny
 from torch import Tensor
 
 from whet.errors import UserError

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rollout.conftest import Tiny
 from rollout.engines.vllm.test_vllm_run import QUICKSTART, SIZES
+from tiny_models import Tiny
 from training.whet_process import SMALL
 
 from whet.config import load_config

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rollout.conftest import Tiny
+from tiny_models import Tiny
 from transformers import PreTrainedModel
 
 from whet.errors import UserError

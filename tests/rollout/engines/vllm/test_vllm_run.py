@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rollout.conftest import Tiny
+from tiny_models import Tiny
 from training.whet_process import SMALL
 
 from whet.config import load_config

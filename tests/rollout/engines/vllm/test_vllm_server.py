@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from rollout.conftest import Tiny
 from rollout.engines.vllm.test_vllm_process import members
+from tiny_models import Tiny
 
 from whet.errors import UserError
 from whet.model.names import folder_weights
