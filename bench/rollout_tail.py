@@ -189,7 +189,12 @@ def main() -> None:
         for i in range(workload.prompts)
     ]
     ready = time.perf_counter() - began
-    result: dict[str, Any] = {"workload": name, "device": device, "ready_s": ready, "fused": decoder_of(model) is not None}
+    result: dict[str, Any] = {
+        "workload": name,
+        "device": device,
+        "ready_s": ready,
+        "fused": decoder_of(model) is not None,
+    }
     if arguments.first_request:
         short = engine.generate(prompts[:1], SamplingParams(max_tokens=arguments.first_request, ignore_eos=True))
         result["first_request_tokens"] = sum(len(sample.ids) for sample in short)

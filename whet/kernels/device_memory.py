@@ -93,7 +93,7 @@ def _driver() -> Driver:
 class _Range:
     """The reserved addresses and the memory behind them. Apart from DeviceMemory, so that it can outlive it.
 
-    The range is `rows` rows of `row` bytes, a multiple of the driver's grain. The first `mapped` bytes of every row have
+    The range is `rows` rows of `row` bytes, a multiple of the driver's grain. The first `mapped` bytes of each row have
     memory, in one piece for each call of `map`: a piece is mapped and unmapped as a whole.
     """
 

@@ -60,7 +60,10 @@ class PagedRunner:
         self._slots, self._longest = max_num_seqs, max_model_len or 0
         self._storage = storage or PageStorage(model)
         self._pages = PageAllocator(self._storage, LOOKAHEAD)
-        self._end_ids = torch.tensor(sorted(end_ids), dtype=torch.int64, device=self.device)
+        ends = [token for token in end_ids if token < self.vocab_size]
+        self._ends_V = torch.zeros(self.vocab_size, dtype=torch.int8)
+        self._ends_V[ends] = 1
+        self._ends_V = self._ends_V.to(self.device)
         self._state = torch.zeros(slot_state.FACTS, max_num_seqs, dtype=torch.int64, device=self.device)
         self._filters = SamplingRows.neutral(max_num_seqs, self.device)
         # Of positions from places in the cache: of the prompt's last token, and of what follows. 0 without images.
@@ -245,7 +248,7 @@ class PagedRunner:
             tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B, never=never)
         if how.temperature is not None and (how.filtered or never is not None):  # as the learner computes it
             log_probs_B, _, _ = row_statistics(logits_BV, tokens_B, how.temperature or 1.0, want_entropy=False)
-        slot_state.advance(self._state, tokens_B, log_probs_B, self._end_ids, self._out_tokens, self._out_log_probs)
+        slot_state.advance(self._state, tokens_B, log_probs_B, self._ends_V, self._out_tokens, self._out_log_probs)
 
     def release(self) -> None:
         """Nothing is running: drop the window that is under way and give the cache's memory back."""
