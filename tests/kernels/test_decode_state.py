@@ -36,7 +36,8 @@ def test_advance_ends_slots_at_an_end_token_or_at_their_limit(device: torch.devi
     log_probs = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0], device=device)
     out = torch.full((2, S), -7, dtype=torch.int32, device=device)
     out_log_probs = torch.zeros(2, S, device=device)
-    ends = torch.tensor([98, 99], device=device)
+    ends = torch.zeros(100, dtype=torch.int8, device=device)
+    ends[98:] = 1
     advance(state, tokens, log_probs, ends, out, out_log_probs)
     assert out[0].tolist() == [5, 6, 99, 99, -1]
     assert out_log_probs[0, :4].tolist() == [-1.0, -2.0, -3.0, -4.0]

@@ -38,10 +38,11 @@ def prepare(state: Tensor, block_table: Tensor, page: int, B: int) -> tuple[Tens
 
 
 def advance(
-    state: Tensor, tokens_B: Tensor, log_probs_B: Tensor, end_ids: Tensor, out_tokens: Tensor, out_log_probs: Tensor
+    state: Tensor, tokens_B: Tensor, log_probs_B: Tensor, ends_V: Tensor, out_tokens: Tensor, out_log_probs: Tensor
 ) -> None:
     """Give every live slot its token: write it to row STEP of the outputs, move on, and see who has ended.
 
+    `ends_V` is int8 over the vocabulary, not 0 for tokens that end a response: one look, however many those are.
     `out_tokens` is (steps, slots) int32, -1 where a slot had ended before.
     """
     B = len(tokens_B)
@@ -50,12 +51,11 @@ def advance(
         state.stride(0),
         tokens_B,
         log_probs_B,
-        end_ids,
+        ends_V,
         out_tokens,
         out_log_probs,
         out_tokens.stride(0),
         B,
-        ENDS=len(end_ids),
         BLOCK=_BLOCK,
     )
 
@@ -88,12 +88,11 @@ def _advance(
     fact,
     tokens,
     log_probs,
-    end_ids,
+    ends,
     out_tokens,
     out_log_probs,
     out_row,
     B,
-    ENDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -110,6 +109,5 @@ def _advance(
     tl.store(state + 3 * fact + i, written, mask=live)
     ended = written >= tl.load(state + 4 * fact + i, mask=live, other=0)
     stops = tl.load(state + 6 * fact + i, mask=live, other=0) != 0
-    for j in tl.static_range(ENDS):
-        ended |= stops & (token == tl.load(end_ids + j))
+    ended |= stops & (tl.load(ends + token, mask=live, other=0) != 0)
     tl.store(state + 5 * fact + i, tl.where(ended, 0, 1).to(tl.int64), mask=live)

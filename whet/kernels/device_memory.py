@@ -91,23 +91,44 @@ def _driver() -> Driver:
 
 
 class _Range:
-    """The reserved addresses and whether memory is behind them. Apart from DeviceMemory, so that it can outlive it."""
+    """The reserved addresses and the memory behind them. Apart from DeviceMemory, so that it can outlive it.
 
-    def __init__(self, driver: Driver, device: torch.device, nbytes: int) -> None:
+    The range is `rows` rows of `row` bytes, a multiple of the driver's grain. The first `mapped` bytes of each row have
+    memory, in one piece for each call of `map`: a piece is mapped and unmapped as a whole.
+    """
+
+    def __init__(self, driver: Driver, device: torch.device, nbytes: int, rows: int) -> None:
         self._driver, self._device = driver, device
         here = Location(type=ON_DEVICE, id=device.index)
         self._properties = AllocationProperties(type=PINNED, location=here)
         self._access = Access(location=here, flags=READ_WRITE)
         grain = c_size_t()
         driver("cuMemGetAllocationGranularity", byref(grain), byref(self._properties), c_int(RECOMMENDED))
-        self.size = -(-nbytes // grain.value) * grain.value
+        self.grain = grain.value
+        self.row, self.rows = self.whole(nbytes), rows
         address = c_uint64()
-        driver("cuMemAddressReserve", byref(address), c_size_t(self.size), c_size_t(0), c_uint64(0), c_uint64(0))
-        self.address, self.mapped = address.value, False
+        reserved = c_size_t(self.row * rows)
+        driver("cuMemAddressReserve", byref(address), reserved, c_size_t(0), c_uint64(0), c_uint64(0))
+        self.address, self.mapped = address.value, 0
+        self._pieces: list[tuple[int, int]] = []  # (address, bytes)
 
-    def map(self) -> None:
-        """Put new physical memory behind the addresses."""
-        address, size, handle = c_uint64(self.address), c_size_t(self.size), c_uint64()
+    def whole(self, nbytes: int) -> int:
+        """`nbytes` rounded up to whole grains."""
+        return -(-nbytes // self.grain) * self.grain
+
+    def map(self, nbytes: int) -> None:
+        """Put new physical memory behind the first `nbytes` of every row, where there is none; all rows or none."""
+        before = len(self._pieces)
+        try:
+            for row in range(self.rows):
+                self._map_piece(self.address + row * self.row + self.mapped, nbytes - self.mapped)
+        except DriverError:
+            self._unmap_pieces(before)
+            raise
+        self.mapped = nbytes
+
+    def _map_piece(self, at: int, nbytes: int) -> None:
+        address, size, handle = c_uint64(at), c_size_t(nbytes), c_uint64()
         self._driver("cuMemCreate", byref(handle), size, byref(self._properties), c_uint64(0))
         try:
             self._driver("cuMemMap", address, size, c_size_t(0), handle, c_uint64(0))
@@ -118,19 +139,24 @@ class _Range:
         except DriverError:
             self._driver("cuMemUnmap", address, size)
             raise
-        self.mapped = True
+        self._pieces.append((at, nbytes))
+
+    def _unmap_pieces(self, keep: int) -> None:
+        while len(self._pieces) > keep:
+            address, size = self._pieces.pop()
+            self._driver("cuMemUnmap", c_uint64(address), c_size_t(size))
 
     def unmap(self) -> None:
         """Give the physical memory back, once no kernel can be using it."""
-        if self.mapped:
+        if self._pieces:
             torch.cuda.synchronize(self._device)
-            self._driver("cuMemUnmap", c_uint64(self.address), c_size_t(self.size))
-            self.mapped = False
+            self._unmap_pieces(0)
+            self.mapped = 0
 
     def free(self) -> None:
         """Give the addresses back too."""
         self.unmap()
-        self._driver("cuMemAddressFree", c_uint64(self.address), c_size_t(self.size))
+        self._driver("cuMemAddressFree", c_uint64(self.address), c_size_t(self.row * self.rows))
 
 
 class _Bytes:
@@ -148,44 +174,56 @@ class _Bytes:
 
 
 class DeviceMemory:
-    """`nbytes` of addresses on a CUDA device. Tensors in it keep their addresses through every unmap and map.
+    """Addresses on a CUDA device: `rows` rows of `nbytes`. Tensors in it keep their addresses through map and unmap.
 
-    While unmapped, a tensor of it must not be touched: a kernel that does fails with an illegal address.
+    Memory is mapped behind the first part of every row, and the part can be enlarged: a tensor whose outer dimensions
+    are the rows can grow in its inner one without being moved. What is not mapped must not be touched: a kernel that
+    does fails with an illegal address.
     """
 
-    def __init__(self, device: torch.device | str, nbytes: int, driver: Driver | None = None) -> None:
+    def __init__(self, device: torch.device | str, nbytes: int, driver: Driver | None = None, rows: int = 1) -> None:
         """Reserve the addresses; no memory is taken before `map`."""
-        if nbytes <= 0:
-            raise ValueError(f"nbytes must be positive, not {nbytes}")
+        if nbytes <= 0 or rows <= 0:
+            raise ValueError(f"nbytes and rows must be positive, not {nbytes} and {rows}")
         device = torch.device(device)
         if device.type != "cuda":
             raise ValueError(f"DeviceMemory needs a CUDA device, not {device}")
         torch.cuda.init()
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.synchronize(self.device)  # makes the device's context, which the driver's calls need
-        self.nbytes = nbytes
-        self._range = _Range(driver or _driver(), self.device, nbytes)
+        self._range = _Range(driver or _driver(), self.device, nbytes, rows)
+        self.row_bytes = self._range.row  # from the start of one row to that of the next
+        self.nbytes = nbytes if rows == 1 else self.row_bytes * rows  # of a tensor that spans all rows
         self._free = weakref.finalize(self, self._range.free)
         self._free.atexit = False  # the driver itself may be gone by then, and frees everything
 
     @property
     def mapped(self) -> bool:
-        """True if memory is mapped at the addresses."""
-        return self._range.mapped
+        """True if there is memory behind the first addresses of every row."""
+        return self._range.mapped > 0
 
-    def map(self) -> None:
-        """Put memory behind the addresses, filled with zeros and ready for every stream; nothing if it is there."""
+    def map(self, nbytes: int | None = None) -> None:
+        """Put memory behind the first `nbytes` of every row (None: all), filled with zeros and ready for every stream.
+
+        What is mapped already keeps its contents; nothing happens where it is enough.
+        """
         self._check_open()
-        if self.mapped:
+        before, wanted = self._range.mapped, self._range.whole(self.row_bytes if nbytes is None else nbytes)
+        if wanted > self.row_bytes:
+            raise ValueError(f"{nbytes} bytes do not fit into rows of {self.row_bytes}")
+        if wanted <= before:
             return
         try:
-            self._range.map()
+            self._range.map(wanted)
         except DriverError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
             torch.cuda.empty_cache()  # what torch keeps of freed tensors may be all that is missing
-            self._map_or_say_what_is_missing()
-        self.tensor((self.nbytes,), torch.uint8).zero_()
+            self._map_or_say_what_is_missing(wanted)
+        for row in range(self._range.rows):
+            here = row * self.row_bytes
+            end = min(here + wanted, self.nbytes)
+            self.tensor((end - here - before,), torch.uint8, here + before).zero_()
         torch.cuda.synchronize(self.device)
 
     def unmap(self) -> None:
@@ -214,13 +252,14 @@ class DeviceMemory:
         if not self._free.alive:
             raise RuntimeError("this device memory is closed")
 
-    def _map_or_say_what_is_missing(self) -> None:
+    def _map_or_say_what_is_missing(self, wanted: int) -> None:
         try:
-            self._range.map()
+            self._range.map(wanted)
         except DriverError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
             free, total = (n / 2**30 for n in torch.cuda.mem_get_info(self.device))
+            missing = (wanted - self._range.mapped) * self._range.rows / 2**30
             raise torch.OutOfMemoryError(
-                f"{self._range.size / 2**30:.2f} GiB wanted on {self.device}, {free:.2f} of {total:.2f} GiB are free"
+                f"{missing:.2f} GiB wanted on {self.device}, {free:.2f} of {total:.2f} GiB are free"
             ) from error

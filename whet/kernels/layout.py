@@ -29,15 +29,25 @@ class KeyTiles:
 
 
 class Layout:
-    """The segments of one packed row of tokens; (start, length, prefix_start, prefix_length) each."""
+    """The segments of one packed row of tokens; (start, length, prefix_start, prefix_length) each.
 
-    def __init__(self, segments: Sequence[tuple[int, int, int, int]] | np.ndarray, device: torch.device | str) -> None:
+    `past` rows of keys and values may lie behind the row: tokens that were computed before. A prefix that starts there
+    is any stretch of them. Such a layout has no gradient.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[tuple[int, int, int, int]] | np.ndarray,
+        device: torch.device | str,
+        past: int = 0,
+    ) -> None:
         table = np.asarray(segments, dtype=np.int64).reshape(-1, 4)
         table = table[table[:, 1] != 0]
         table = table[np.argsort(table[:, 0], kind="stable")]
         self._start, self._length, prefix_start, self._prefix_length = table.T
         self._prefix_start = np.where(self._prefix_length > 0, prefix_start, 0)
         self.tokens = int(self._length.sum())
+        self.past = past
         self.device = torch.device(device)
         _check_tiling(self._start, self._length, self.tokens)
         self._child_start, self._child_tokens = self._find_children()
@@ -45,8 +55,11 @@ class Layout:
         self._key_tiles: dict[tuple[int, int, int], KeyTiles] = {}
 
     def _find_children(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each segment, the first row and the number of rows that have it as prefix."""
-        child = np.flatnonzero(self._prefix_length > 0)
+        """For each segment the first row and the number of rows that have it as prefix."""
+        behind = self._prefix_start >= self.tokens
+        if (self._prefix_start + self._prefix_length)[behind].max(initial=0) > self.tokens + self.past:
+            raise ValueError(f"a prefix lies behind the {self.past} tokens of the past")
+        child = np.flatnonzero((self._prefix_length > 0) & ~behind)
         parent = np.searchsorted(self._start, self._prefix_start[child])
         known = parent < len(self._start)
         known[known] &= self._start[parent[known]] == self._prefix_start[child[known]]

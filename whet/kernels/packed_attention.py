@@ -51,7 +51,10 @@ class _PackedAttention(torch.autograd.Function):
 def packed_attention_forward(
     q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: float, window: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return (N, H, D) and the (N, H) log-sum-exp of the scaled scores, natural log, fp32."""
+    """Return (N, H, D) and the (N, H) log-sum-exp of the scaled scores, natural log, fp32.
+
+    Keys and values have N + layout.past rows: those of the packed tokens, then those of the past.
+    """
     N, H, D = q_NHD.shape
     _check(q_NHD, k_NKD, v_NKD, layout, scale, window)
     q_NHD, k_NKD, v_NKD = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_NHD, k_NKD, v_NKD))
@@ -87,7 +90,8 @@ def _check(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: f
     (N, H, D), K = q_NHD.shape, k_NKD.shape[1]
     if D not in (16, 32, 64, 128, 256):
         raise ValueError(f"packed attention needs a head dimension of 16, 32, 64, 128 or 256, not {D}")
-    if k_NKD.shape != (N, K, D) or v_NKD.shape != (N, K, D) or H % K:
+    rows = N + layout.past
+    if k_NKD.shape != (rows, K, D) or v_NKD.shape != (rows, K, D) or H % K:
         raise ValueError(f"queries {(N, H, D)} do not fit keys {tuple(k_NKD.shape)} and values {tuple(v_NKD.shape)}")
     if layout.tokens != N:
         raise ValueError(f"the layout is of {layout.tokens} tokens, the queries are {N}")

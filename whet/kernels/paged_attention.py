@@ -70,60 +70,64 @@ def paged_attention(
     Nothing is read by the host: the call can be part of a CUDA graph, with `splits` a constant of it.
     """
     B, H, D = q_BHD.shape
-    _, K, P, _ = keys.shape
     _check(q_BHD, keys, values, splits)
     out_BHD = torch.empty(B, H, D, dtype=q_BHD.dtype, device=q_BHD.device)
     lse_BH = torch.empty(B if return_lse else 0, H, dtype=torch.float32, device=q_BHD.device)
+    # 1. One share of the keys: the kernel writes the result. Several: it writes a sum, a largest score and a mass each.
     partial_BHSD, peak_BHS, mass_BHS = out_BHD, lse_BH, lse_BH
     if splits > 1:
         partial_BHSD = torch.empty(B, H, splits, D, dtype=torch.float32, device=q_BHD.device)
         peak_BHS = torch.empty(B, H, splits, dtype=torch.float32, device=q_BHD.device)
         mass_BHS = torch.empty_like(peak_BHS)
     if B:
-        _attend[(B * K, splits)](
-            q_BHD,
-            keys,
-            values,
-            block_table,
-            lengths_B if rows_B is None else rows_B,
-            lengths_B,
-            partial_BHSD,
-            peak_BHS,
-            mass_BHS,
-            scale * _LOG2E,
-            q_BHD.stride(0),
-            q_BHD.stride(1),
-            keys.stride(0),
-            keys.stride(1),
-            values.stride(0),
-            values.stride(1),
-            block_table.stride(0),
-            P.bit_length() - 1,
-            KV_HEADS=K,
-            GROUP=H // K,
-            BLOCK_G=max(16, triton.next_power_of_2(H // K)),
+        into = (partial_BHSD, peak_BHS, mass_BHS)
+        _launch_attend(q_BHD, keys, values, block_table, rows_B, lengths_B, into, scale, window, splits, return_lse)
+    # 2. The shares are brought to one scale and added.
+    if B and splits > 1:
+        _combine[(B * H,)](
+            *(partial_BHSD, peak_BHS, mass_BHS, out_BHD, lse_BH),
             D=D,
-            WINDOW=window or 0,
             SPLITS=splits,
-            HAS_ROWS=rows_B is not None,
+            BLOCK_S=triton.next_power_of_2(splits),
             LSE=return_lse,
-            **_launch(D, q_BHD.dtype),
+            num_warps=1,
+            enable_fp_fusion=False,
         )
-        if splits > 1:
-            _combine[(B * H,)](
-                partial_BHSD,
-                peak_BHS,
-                mass_BHS,
-                out_BHD,
-                lse_BH,
-                D=D,
-                SPLITS=splits,
-                BLOCK_S=triton.next_power_of_2(splits),
-                LSE=return_lse,
-                num_warps=1,
-                enable_fp_fusion=False,
-            )
     return (out_BHD, lse_BH) if return_lse else out_BHD
+
+
+def _launch_attend(
+    q_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    block_table: Tensor,
+    rows_B: Tensor | None,
+    lengths_B: Tensor,
+    into: tuple[Tensor, Tensor, Tensor],
+    scale: float,
+    window: int | None,
+    splits: int,
+    return_lse: bool,
+) -> None:
+    """One program for each query, kv head and share of its keys; `into` is (sums, largest scores, masses)."""
+    (B, H, D), (_, K, P, _) = q_BHD.shape, keys.shape
+    _attend[(B * K, splits)](
+        *(q_BHD, keys, values, block_table, lengths_B if rows_B is None else rows_B, lengths_B, *into),
+        scale * _LOG2E,
+        *(q_BHD.stride(0), q_BHD.stride(1)),
+        *(keys.stride(0), keys.stride(1), values.stride(0), values.stride(1)),
+        block_table.stride(0),
+        P.bit_length() - 1,
+        KV_HEADS=K,
+        GROUP=H // K,
+        BLOCK_G=max(16, triton.next_power_of_2(H // K)),
+        D=D,
+        WINDOW=window or 0,
+        SPLITS=splits,
+        HAS_ROWS=rows_B is not None,
+        LSE=return_lse,
+        **_launch(D, q_BHD.dtype),
+    )
 
 
 def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
@@ -166,34 +170,17 @@ def _rows_contiguous(x: Tensor) -> bool:
 # The page size comes as a plain runtime number: one compiled kernel, and so one order of operations, for all of them.
 @triton.jit(do_not_specialize=["page_shift"])
 def _attend(
-    q,
-    keys,
-    values,
-    block_table,
-    rows,
-    lengths,
+    q, keys, values, block_table, rows, lengths,
     out,  # (B, H, D), or (B, H, SPLITS, D) not yet divided by the mass
     peaks,  # (B, H) the lse, or (B, H, SPLITS) the largest score, times log2(e)
     masses,  # (B, H, SPLITS)
     scale,  # times log2(e)
-    stride_q_B,
-    stride_q_H,
-    stride_k_page,
-    stride_k_head,
-    stride_v_page,
-    stride_v_head,
-    stride_table,
-    page_shift,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    BLOCK_G: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    D: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SPLITS: tl.constexpr,
-    HAS_ROWS: tl.constexpr,
-    LSE: tl.constexpr,
-):
+    stride_q_B, stride_q_H, stride_k_page, stride_k_head, stride_v_page, stride_v_head, stride_table, page_shift,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
+    WINDOW: tl.constexpr, SPLITS: tl.constexpr, HAS_ROWS: tl.constexpr, LSE: tl.constexpr,
+):  # fmt: skip
+    """One query, the GROUP query heads of one kv head, and one share of its keys."""
+    # 1. Which query, kv head and share this is, and the row of the block table that lists its pages.
     b = (tl.program_id(0) // KV_HEADS).to(tl.int64)
     kv = tl.program_id(0) % KV_HEADS
     split = tl.program_id(1)
@@ -202,14 +189,12 @@ def _attend(
     if HAS_ROWS:
         row = tl.load(rows + b).to(tl.int64)
     table = block_table + row * stride_table
-
-    g = tl.arange(0, BLOCK_G)
-    d = tl.arange(0, D)
-    n = tl.arange(0, BLOCK_N)
+    # 2. Queries (G, D), padded to the least number of rows that a product takes.
+    g, d, n = tl.arange(0, BLOCK_G), tl.arange(0, D), tl.arange(0, BLOCK_N)
     head = kv * GROUP + g
     real = g[:, None] < GROUP
     q_GD = tl.load(q + b * stride_q_B + head[:, None] * stride_q_H + d[None, :], mask=real, other=0.0)
-
+    # 3. The blocks of N positions that it takes: those in sight, or its share of them.
     oldest = 0
     if WINDOW > 0:
         oldest = tl.maximum(length - WINDOW, 0)
@@ -219,7 +204,7 @@ def _attend(
         share = tl.cdiv(last - first, SPLITS)
         first += split * share
         last = tl.minimum(first + share, last)
-
+    # 4. An online softmax over them: largest score (G,), mass (G,), weighted sum of values (G, D).
     page_mask = (1 << page_shift) - 1
     keys += kv.to(tl.int64) * stride_k_head
     values += kv.to(tl.int64) * stride_v_head
@@ -246,7 +231,7 @@ def _attend(
         mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
         acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
         peak_G = new_peak_G
-
+    # 5. The result, or what `_combine` needs of this share.
     flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
     if SPLITS == 1:
         acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]

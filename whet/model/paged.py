@@ -1,4 +1,4 @@
-"""Attention over a paged key-value cache: how prompts get into it, and how one token a sequence reads it.
+"""Attention over a paged key-value cache: prompts and chunks of them written to it, one token a sequence reading it.
 
 The cache is one tensor (layers, 2, pages, kv heads, page, head dim). A slot number is page · page size + row; a block
 table row lists the pages of one sequence in order. Several sequences may list the same page: that of their prompt.
@@ -6,10 +6,15 @@ table row lists the pages of one sequence in order. Several sequences may list t
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from whet.kernels.layout import Layout
+from whet.kernels.packed_attention import packed_attention_forward
 from whet.kernels.paged_attention import paged_attention
 from whet.model.attention import Attention
+from whet.model.exact import in_exact_mode
 
 
 class PagedAttention:
@@ -50,6 +55,64 @@ class RememberingAttention:
         """Attention of every packed token; (N, H, D)."""
         _write(self._cache[layer], self._slots_N, key_HND, value_HND)
         return self._packed.attend(layer, query_HND, key_HND, value_HND, scale, window)
+
+
+class ExtendingAttention:
+    """Packed attention of new tokens, each chunk of them behind earlier tokens that are in the cache already."""
+
+    def __init__(self, cache: Tensor, table_CW: np.ndarray, first_C: np.ndarray, length_C: np.ndarray) -> None:
+        """Chunk c is length_C[c] tokens from first_C[c] on of the sequence whose pages row c of the table lists.
+
+        The new tokens N of the pass are the chunks one after the other.
+        """
+        self._cache, page = cache, cache.shape[4]
+        tokens, past = int(length_C.sum()), int(first_C.sum())
+        # 1. Chunk and position of every new token (N,), and of every earlier one (M,).
+        chunk_N, at_N = _runs(first_C, length_C)
+        chunk_M, at_M = _runs(np.zeros_like(first_C), first_C)
+        # 2. Where they lie in the cache: page · page size + row.
+        slots = [table_CW[chunk, at // page] * page + at % page for chunk, at in ((chunk_N, at_N), (chunk_M, at_M))]
+        # 3. Rows of the packed pass: keys of the past lie behind those of the new tokens, and are prefixes.
+        start_C, before_C = length_C.cumsum() - length_C, tokens + first_C.cumsum() - first_C
+        segments = np.stack([start_C, length_C, before_C, first_C], axis=1)
+        self._layout = Layout(segments, cache.device, past)
+        # 4. One upload of all that kernels read.
+        rows = _upload(np.concatenate([*slots, chunk_N, at_N + 1, table_CW.ravel()]), cache.device)
+        self._slots_N, self._past_M, self._chunk_N, lengths_N, table = rows.split(
+            [tokens, past, tokens, tokens, table_CW.size]
+        )
+        self._lengths_N, self._table_CW = lengths_N.int(), table.int().view(table_CW.shape)
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        """Write down keys and values, then attend to the past and to the chunk so far; (N, H, D)."""
+        query_NHD, (keys, values) = query_HND.transpose(0, 1), self._cache[layer]
+        _write(self._cache[layer], self._slots_N, key_HND, value_HND)
+        if in_exact_mode():  # every token by the kernel that decodes, as `KernelAttention` has it
+            where = (self._table_CW, self._chunk_N, self._lengths_N)
+            return paged_attention(query_NHD, keys, values, *where, scale, window, splits=1)
+        page = keys.shape[2]
+        at_M = (self._past_M // page, self._past_M % page)
+        # (N + M, kv heads, head dim): the new tokens, then the past of all chunks.
+        k, v = (
+            torch.cat([new_HND.transpose(0, 1), pages.transpose(1, 2)[at_M]])
+            for new_HND, pages in ((key_HND, keys), (value_HND, values))
+        )
+        return packed_attention_forward(query_NHD, k, v, self._layout, scale, window)[0]
+
+
+def _runs(first_C: np.ndarray, length_C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Run c counts up length_C[c] numbers from first_C[c]: the run (T,) and the number (T,) of all, in order."""
+    run_T = np.repeat(np.arange(len(length_C)), length_C)
+    start_C = length_C.cumsum() - length_C
+    return run_T, np.arange(int(length_C.sum())) - start_C[run_T] + first_C[run_T]
+
+
+def _upload(array: np.ndarray, device: torch.device) -> Tensor:
+    host = torch.from_numpy(array.astype(np.int64))
+    # Pinned: a copy from pageable memory would wait for all work queued on the device.
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
 def _write(layer: Tensor, slots_N: Tensor, key_HND: Tensor, value_HND: Tensor) -> None:

@@ -14,6 +14,7 @@ from whet.rollout.spec import Capabilities
 from whet.types import FinishReason, Prompt, Sample
 
 KEPT_CACHE = 0.2  # share of a GPU's memory that an engine may hold on to while others train
+_SMALL_MODEL = 0.02  # share of a GPU's memory: beside larger weights the update needs all that the cache can lend
 Progress = Callable[[int], None]  # called with the number of samples that just finished
 Start = Prompt | Sample  # what to write behind: a prompt, or a sample that is to be continued
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]  # tensors by their names in a Hugging Face folder, read anew
@@ -154,6 +155,15 @@ class Engine(Protocol):
     def close(self) -> None:
         """End everything that the engine started; it is not used afterwards."""
         ...
+
+
+def kept_cache(total: int, weights: int) -> int:
+    """Bytes of cache that an engine may hold on to while others train on a device of `total` bytes.
+
+    A function of sizes that a resumed run has too, so that the update can count on it. `weights` are the bytes of the
+    policy: beside a small one a cache that is not lent saves the time to map it; beside a large one all is lent.
+    """
+    return round(KEPT_CACHE * total) if weights <= _SMALL_MODEL * total else 0
 
 
 def ids_of(prompts: Sequence[Start], params: SamplingParams, sample_ids: Sequence[int] | None) -> Sequence[int]:

@@ -17,7 +17,8 @@ from whet.errors import UserError
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
-from whet.rollout.engines.native.paged import LOOKAHEAD, PagedRunner
+from whet.rollout.engines.native.flight import LOOKAHEAD
+from whet.rollout.engines.native.paged import PagedRunner
 from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.runner import ModelRunner
 from whet.types import Prompt, Sample
@@ -75,7 +76,7 @@ def _alike(ours: list[Sample], theirs: list[Sample]) -> None:
 def _all_pages_are_free(engine: NativeEngine) -> bool:
     runner = engine._runner
     assert isinstance(runner, PagedRunner)
-    return runner._pool.idle
+    return runner._pages.pool.idle
 
 
 @pytest.mark.slow
@@ -151,14 +152,14 @@ def test_a_longer_request_gets_a_larger_cache(paged: Make, plain: NativeEngine) 
 @pytest.mark.slow
 def test_few_pages_serve_many_sequences_one_after_the_other(paged: Make, plain: NativeEngine) -> None:
     engine = paged()
-    engine._runner._most_pages = lambda: 5  # type: ignore[attr-defined]
+    engine._runner._storage.capacity = lambda: 6  # type: ignore[attr-defined]
     params = SamplingParams(n=4, max_tokens=5, seed=6)
     _alike(engine.generate(_prompts(20, 3), params), plain.generate(_prompts(20, 3), params))
 
 
 def test_what_never_fits_is_refused_and_the_engine_goes_on(paged: Make) -> None:
     engine = paged()
-    engine._runner._most_pages = lambda: 3  # type: ignore[attr-defined]
+    engine._runner._storage.capacity = lambda: 4  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"row 0.*gpu_memory_utilization"):
         engine.generate(_prompts(3), SamplingParams(max_tokens=4 * PAGE))
     assert len(engine.generate(_prompts(3), SamplingParams(max_tokens=3))[0].ids) <= 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.scheduler import Scheduler
-from whet.rollout.engines.native.sequence import Prefilled, Request, Sequence
+from whet.rollout.engines.native.sequence import Chunk, Prefilled, Reading, Request, Sequence
 from whet.types import Prompt
 
 
@@ -17,13 +17,23 @@ def _request(name: str, n: int, prompt_tokens: int = 3) -> Request:
     return request
 
 
-def _yes(_: object) -> bool:
+def _reserve(sequence: Sequence) -> bool:
+    """Memory for everybody; a prompt must be read once."""
+    request = sequence.request
+    if request.prefilled is None and request.reading is None:
+        request.reading = Reading(request, None, 0, len(request.prompt.ids))
     return True
 
 
-def _prefill(requests: list[Request]) -> None:
-    for request in requests:
-        request.prefilled = Prefilled(None, None)  # type: ignore[arg-type]  # the scheduler only asks whether it is there
+def _prefill(chunks: list[Chunk]) -> None:
+    for reading, stop in chunks:
+        reading.advance(stop)
+        if reading.at == reading.stop:
+            reading.request.prefilled = Prefilled(None, None)  # type: ignore[arg-type]  # the scheduler does not look
+
+
+def _read(chunks: list[Chunk]) -> list[tuple[Request, int, int]]:
+    return [(reading.request, reading.at, stop) for reading, stop in chunks]
 
 
 @settings(max_examples=100, deadline=None)
@@ -39,8 +49,8 @@ def test_slots_stay_dense_and_moves_follow_the_sequences(slots: int, sizes: list
             request = pending.pop(0)
             arrived += request.sequences
             scheduler.add(request)
-        _prefill(scheduler.to_prefill(data.draw(st.integers(1, 12)), _yes))
-        for slot, sequence in scheduler.admit(_yes):
+        _prefill(scheduler.to_prefill(data.draw(st.integers(1, 12)), _reserve))
+        for slot, sequence in scheduler.admit(_reserve):
             assert scheduler.running[slot] is sequence
             memory[slot] = sequence
             started.append(sequence)
@@ -63,18 +73,25 @@ def test_only_prompts_that_are_next_for_a_slot_are_prefilled() -> None:
     requests = [_request("a", 2), _request("b", 2), _request("c", 2)]
     for request in requests:
         scheduler.add(request)
-    assert scheduler.to_prefill(1000, _yes) == requests[:2]  # three slots: two of a, one of b
+    # three slots: two of a, one of b
+    assert _read(scheduler.to_prefill(1000, _reserve)) == [(request, 0, 3) for request in requests[:2]]
 
 
-def test_the_prefill_budget_counts_each_prompt_once_and_lets_one_long_prompt_through() -> None:
+def test_a_prompt_is_cut_only_if_it_is_longer_than_the_budget() -> None:
     scheduler = Scheduler(8)
-    requests = [_request("long", 3, prompt_tokens=50), _request("a", 1), _request("b", 1)]
+    long, a, b = requests = [_request("long", 3, prompt_tokens=25), _request("a", 1), _request("b", 1)]
     for request in requests:
         scheduler.add(request)
-    assert scheduler.to_prefill(10, _yes) == requests[:1]
-    _prefill(requests[:1])
-    assert len(scheduler.admit(_yes)) == 3
-    assert scheduler.to_prefill(6, _yes) == requests[1:]
+    for start in (0, 10):
+        chunks = scheduler.to_prefill(10, _reserve)
+        assert _read(chunks) == [(long, start, start + 10)]
+        _prefill(chunks)
+        assert scheduler.admit(_reserve) == []
+    chunks = scheduler.to_prefill(10, _reserve)
+    assert _read(chunks) == [(long, 20, 25), (a, 0, 3)]  # b would be cut: it is read in the next pass
+    _prefill(chunks)
+    assert len(scheduler.admit(_reserve)) == 4
+    assert _read(scheduler.to_prefill(10, _reserve)) == [(b, 0, 3)]
 
 
 def test_a_prompt_that_is_not_prefilled_is_not_overtaken() -> None:
@@ -82,7 +99,23 @@ def test_a_prompt_that_is_not_prefilled_is_not_overtaken() -> None:
     first, second = _request("a", 1), _request("b", 1)
     scheduler.add(first)
     scheduler.add(second)
-    _prefill([second])
-    assert scheduler.admit(_yes) == []
-    _prefill([first])
-    assert [s for _, s in scheduler.admit(_yes)] == [*first.sequences, *second.sequences]
+    chunks = scheduler.to_prefill(10, _reserve)
+    _prefill(chunks[1:])
+    assert scheduler.admit(_reserve) == []
+    _prefill(chunks[:1])
+    assert [s for _, s in scheduler.admit(_reserve)] == [*first.sequences, *second.sequences]
+
+
+def test_the_youngest_leaves_and_is_the_next_to_return() -> None:
+    scheduler = Scheduler(3)
+    request = _request("a", 4)
+    scheduler.add(request)
+    _prefill(scheduler.to_prefill(10, _reserve))
+    scheduler.admit(_reserve)
+    first, second, third, fourth = request.sequences
+    first.finish = "stop"
+    assert scheduler.remove_finished() == [(2, 0, third)]
+    assert scheduler.youngest() is third
+    assert scheduler.preempt(third) == [(1, 0, second)]
+    assert list(scheduler.waiting) == [third, fourth]
+    assert scheduler.admit(_reserve) == [(1, third), (2, fourth)]

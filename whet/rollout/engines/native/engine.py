@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -18,6 +19,16 @@ from whet.rollout.engines.native.spec import CAPABILITIES
 from whet.rollout.engines.native.streaming import Growth
 from whet.rollout.spec import Capabilities
 from whet.types import Sample
+
+
+class Occupancy(NamedTuple):
+    """Use of the engine's slots and pages."""
+
+    running: int  # sequences in slots
+    waiting: int
+    pages_used: int
+    pages: int  # pages that the cache has now; 0 for a cache without pages
+    preemptions: int  # since the engine was opened
 
 
 class NativeEngine(StepLoop):
@@ -46,6 +57,12 @@ class NativeEngine(StepLoop):
     def capabilities(self) -> Capabilities:
         """What this engine can do with this model on this device."""
         return CAPABILITIES(prefix_reuse=self._runner.keeps)
+
+    def occupancy(self) -> Occupancy:
+        """How full the engine is; a snapshot that may be out of date when it is read."""
+        used, pages = self._runner.occupancy()
+        scheduler = self._scheduler
+        return Occupancy(len(scheduler.running), len(scheduler.waiting), used, pages, self.preemptions)
 
     @property
     def failure(self) -> str | None:
@@ -140,6 +157,8 @@ class NativeEngine(StepLoop):
             self._kept.clear()
             self._join_and_leave()
             if not self._scheduler.running:
+                for sequence in self._scheduler.waiting:
+                    self._runner.evict(sequence)
                 self._runner.release()
 
     def close(self) -> None:

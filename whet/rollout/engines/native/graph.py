@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from whet.kernels.device_memory import DeviceMemory
-from whet.rollout.engine import KEPT_CACHE
-from whet.rollout.engines.native.paged import LOOKAHEAD, How, PagedRunner
+from whet.rollout.engines.native.flight import LOOKAHEAD
+from whet.rollout.engines.native.paged import How, PagedRunner
+from whet.rollout.engines.native.storage import DeviceStorage
 
 
 class GraphRunner(PagedRunner):
@@ -30,10 +29,8 @@ class GraphRunner(PagedRunner):
         memory_share: float = 0.6,
         eager: bool = False,
     ) -> None:
-        super().__init__(model, max_num_seqs, end_ids, max_model_len)
-        self._eager, self._memory_share = eager, memory_share
-        self._total = torch.cuda.get_device_properties(self.device).total_memory
-        self._memory: DeviceMemory | None = None
+        super().__init__(model, max_num_seqs, end_ids, max_model_len, DeviceStorage(model, memory_share))
+        self._eager = eager
         self._graphs: dict[tuple[int, How], torch.cuda.CUDAGraph] = {}
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
@@ -60,36 +57,8 @@ class GraphRunner(PagedRunner):
         self._state.copy_(state)
         return graph
 
-    def prefill(self, requests: list[Any]) -> None:
-        """Take the cache's memory back where it was lent, then as ever."""
-        if self._memory is not None and not self._memory.mapped:
-            self._memory.map()
-        super().prefill(requests)
-
-    def release(self) -> None:
-        """Lend the cache's memory to others where it takes much of the device; the addresses stay."""
-        super().release()
-        if self._memory is not None and self._memory.mapped and self._cache.nbytes > KEPT_CACHE * self._total:
-            torch.cuda.synchronize(self.device)
-            self._memory.unmap()
-
-    def _new_cache(self, pages: int) -> Tensor:
-        self._graphs.clear()  # they hold addresses of a cache that is no more
+    def _widen(self, longest: int) -> None:
+        """Drop the graphs with the block table: they hold its address."""
+        self._graphs.clear()
         self._pool_handle = None
-        shape = self._cache_shape(pages)
-        self._cache = torch.empty(0)
-        if self._memory is not None:
-            torch.cuda.synchronize(self.device)
-            self._memory.close()
-        self._memory = DeviceMemory(self.device, pages * self._page_bytes())
-        self._memory.map()
-        return self._memory.tensor(shape, self.model.dtype)
-
-    def _most_pages(self) -> int:
-        """Pages in this share of the device's memory, beside what is in use now."""
-        free = self._memory_share * self._total - torch.cuda.memory_allocated(self.device)
-        return max(1, int(free // self._page_bytes()))
-
-    def _page_bytes(self) -> int:
-        elements = torch.Size(self._cache_shape(1)).numel()
-        return elements * self.model.dtype.itemsize
+        super()._widen(longest)

@@ -1,4 +1,4 @@
-"""The loop of the native engine: join and leave, prefill, admit, decode, drop what finished.
+"""The loop of the native engine: join and leave, make room, prefill, admit, decode, drop what finished.
 
 Requests come from any thread. One thread steps at a time: a caller that waits, or a thread of the loop's own that runs
 while anything is unfinished. Every step serves all requests.
@@ -48,6 +48,7 @@ class StepLoop:
         self._inbox: list[Callable[[], None]] = []  # requests that join and leave with the next step, in their order
         self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
+        self.preemptions = 0  # sequences that gave their memory to older ones, so far
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -101,18 +102,68 @@ class StepLoop:
             self._stepping.release()
 
     def _step(self) -> bool:
-        self._join_and_leave()
         scheduler, runner = self._scheduler, self._runner
-        if requests := scheduler.to_prefill(self._prefill_tokens, runner.reserve):
-            runner.prefill(requests)
-        while admitted := scheduler.admit(runner.fits):
+        # 1. Requests that came or went since the last step.
+        self._join_and_leave()
+        # 2. Memory for the next tokens of all that run; the youngest leave where there is too little.
+        self._make_room()
+        # 3. Memory for those next in line, and a part of what must be read for them.
+        if chunks := scheduler.to_prefill(self._prefill_tokens, runner.reserve):
+            runner.prefill(chunks)
+        # 4. Slots for those that have everything; a first token may already be the end.
+        proceeded = bool(chunks)
+        while admitted := scheduler.admit(runner.reserve):
+            proceeded = True
             self._append(runner.admit(admitted))
-            self._remove_finished()  # a first token may already be the end
+            self._remove_finished()
         if not scheduler.running:
-            return bool(requests)
+            return proceeded or self._clear_the_way()
+        # 5. The next tokens of all that run.
         self._append(runner.decode(scheduler.running))
         self._remove_finished()
         return True
+
+    def _make_room(self) -> None:
+        """See that every running sequence has memory for its next tokens."""
+        scheduler, runner = self._scheduler, self._runner
+        if runner.grow(scheduler.running):
+            return
+        # 1. Read what is under way: it may end sequences, and a preempted one must have no token outstanding.
+        self._append(runner.settle())
+        self._remove_finished()
+        if runner.grow(scheduler.running):
+            return
+        # 2. Take from those that wait, then from the youngest that run, until the others have some to spare.
+        while scheduler.running and not runner.grow(scheduler.running, spare=True):
+            if any(runner.evict(sequence) for sequence in reversed(scheduler.waiting)):
+                continue
+            youngest = scheduler.youngest()
+            if len(scheduler.running) == 1:  # all memory is its own, and too little
+                self._refuse(youngest.request)
+                continue
+            moves = scheduler.preempt(youngest)
+            runner.evict(youngest)
+            runner.rearrange(moves, len(scheduler.running))
+            self.preemptions += 1
+
+    def _clear_the_way(self) -> bool:
+        """Nothing runs and nothing could be read: take memory from the youngest that wait; False if nothing waits."""
+        waiting = self._scheduler.waiting
+        if not waiting:
+            return False
+        others = (s for s in reversed(waiting) if s.request is not waiting[0].request or s.pages)
+        if not any(self._runner.evict(sequence) for sequence in others if sequence is not waiting[0]):
+            self._refuse(waiting[0].request)
+        return True
+
+    def _refuse(self, request: Request) -> None:
+        """End a request that passed `check`, but for which others have left too little memory."""
+        prompt, new = request.prompt, request.params.max_tokens
+        request.error = UserError(
+            f"{prompt.uid}: {len(prompt.ids)} prompt tokens and {new} new ones do not fit into the memory that is left "
+            "for the key-value cache: give the GPU fewer things to hold, or lower data.max_response_length"
+        )
+        self._leave(request.sequences)
 
     def _check(self, begun: Begun, params: SamplingParams) -> None:
         """Raise a `UserError` for what cannot be sampled: inside a step it would cost every request its samples."""
@@ -121,6 +172,7 @@ class StepLoop:
             last = self._runner.vocab_size - 1
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
         check_prompt(self._runner.model, prompt)
+        self._runner.check(prompt, params)
         if params.top_logprobs and not self._runner.reports_tops:
             raise UserError(
                 "top_logprobs: on a GPU the native engine knows the log-prob of the token it wrote and not those of "

@@ -1,8 +1,8 @@
-"""Pages of the key-value cache: which are free, and which belong to a prompt.
+"""Pages of the key-value cache: which are free, which belong to a prompt, and how many a sequence needs.
 
-A prompt's full pages are listed by all its samples; what is left over of it lies in a page that every sample copies,
-since it will write behind it. A sample takes all the pages it can ever need when it is given a slot, so that a sample
-that was begun can always be finished.
+Invariant: every page but page 0 is either free or held by exactly one owner, a prompt or a sequence. Full pages of a
+prompt are listed in the block-table rows of all its samples and written by none of them; a page that the prompt fills
+only partly is copied by each sample, which writes behind it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PAGE = 16  # tokens
 
 @dataclass(slots=True, eq=False)
 class PromptPages:
-    """A prompt in the cache: all but its last token, which is the first that decoding reads."""
+    """Pages of a prompt without its last token, which is the first token that decoding reads."""
 
     pages: list[int]
-    own: list[int]  # pages set aside for the next of its samples
-    tail: int | None  # the page that is only partly filled
+    tail: int | None  # the last page if it is only partly filled
+    users: int = 0  # sequences that hold pages of their own behind it
 
     @property
     def shared(self) -> list[int]:
@@ -29,19 +29,29 @@ class PromptPages:
 
 
 class PagePool:
-    """Numbers of free pages. Page 0 is never given away: slots that have ended write there."""
+    """Numbers of free pages. Page 0 is never handed out: slots that have ended write there."""
 
     def __init__(self, pages: int) -> None:
         self.pages = pages
         self._free = list(range(pages - 1, 0, -1))
 
     @property
+    def free(self) -> int:
+        """Number of free pages."""
+        return len(self._free)
+
+    @property
     def idle(self) -> bool:
-        """Whether nobody holds a page."""
+        """True if all pages are free."""
         return len(self._free) == self.pages - 1
 
+    def grow(self, pages: int) -> None:
+        """Add page numbers up to `pages`; the new ones are handed out after those that are free already."""
+        self._free[:0] = range(pages - 1, self.pages - 1, -1)
+        self.pages = max(self.pages, pages)
+
     def take(self, count: int) -> list[int] | None:
-        """So many pages, or None where there are not as many."""
+        """Return `count` pages, or None if fewer are free."""
         if count > len(self._free):
             return None
         taken = self._free[len(self._free) - count :]
@@ -58,7 +68,7 @@ def prompt_pages(prompt: Prompt) -> int:
     return -(-(len(prompt.ids) - 1) // PAGE)
 
 
-def sample_pages(prompt: Prompt, max_tokens: int) -> int:
-    """Pages that one sample needs besides those it shares; its last token is never read."""
+def sample_pages(prompt: Prompt, tokens: int) -> int:
+    """Pages that a sample of `tokens` tokens needs besides those it shares; its last token is never read."""
     before = len(prompt.ids) - 1
-    return -(-(before + max_tokens) // PAGE) - before // PAGE
+    return -(-(before + tokens) // PAGE) - before // PAGE

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
+from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.attention import DecodeAttention, ExtendAttention, PrefillAttention
 from whet.rollout.engines.native.cache import SlotCache
-from whet.rollout.engines.native.prompts import lay_prompts
+from whet.rollout.engines.native.prompts import lay_chunks
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
-from whet.rollout.engines.native.sequence import Kept, Prefilled, Request, Sequence
+from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence
 from whet.rollout.uniforms import uniforms
+from whet.types import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,27 @@ class Runner(Protocol):
     reports_tops: bool  # whether it can say which tokens were likeliest
     keeps: bool  # whether it can go on from keys and values that were kept
 
-    def reserve(self, request: Request) -> bool:
-        """Set memory aside for a prompt; False while there is not enough."""
+    def check(self, prompt: Prompt, params: SamplingParams) -> None:
+        """Raise a `UserError` for a request that could never run; may be called from any thread."""
         ...
 
-    def prefill(self, requests: list[Request]) -> None:
-        """Read the prompts of requests for which memory was set aside."""
+    def reserve(self, sequence: Sequence) -> bool:
+        """Take memory for a waiting sequence and note what must be read for it; False while memory is short."""
         ...
 
-    def fits(self, sequence: Sequence) -> bool:
-        """Whether a sequence whose prompt was read can be given a slot now; if so, it will be."""
+    def prefill(self, chunks: list[Chunk]) -> None:
+        """Read parts of prompts and of preempted responses for which memory was reserved."""
+        ...
+
+    def grow(self, running: list[Sequence], spare: bool = False) -> bool:
+        """Take memory for what the next `decode` writes; False if it is short.
+
+        With `spare` some memory must stay free besides, so that the next calls succeed too.
+        """
+        ...
+
+    def evict(self, sequence: Sequence) -> bool:
+        """Take back the memory of a sequence that does not run; False if it had none."""
         ...
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
@@ -76,8 +89,12 @@ class Runner(Protocol):
         """A sequence has ended, or its request has."""
         ...
 
+    def occupancy(self) -> tuple[int, int]:
+        """Pages in use, and pages that the cache has now; (0, 0) for a cache without pages."""
+        ...
+
     def release(self) -> None:
-        """Give back the memory held between rollouts."""
+        """Give back the memory held between rollouts; no sequence may hold any."""
         ...
 
     def reset(self) -> None:
@@ -101,19 +118,26 @@ class ModelRunner:
         self.cache = SlotCache(config.num_hidden_layers, heads, head_dim, model.dtype, self.device)
         self._never = never_sampled(model.config, self.device)
 
-    def reserve(self, request: Request) -> bool:
-        """The cache grows as it must."""
+    def check(self, prompt: Prompt, params: SamplingParams) -> None:
+        """Accept every request: the cache grows as it must."""
+
+    def reserve(self, sequence: Sequence) -> bool:
+        """Note that the prompt must be read unless it was, from behind what was kept of it."""
+        request = sequence.request
+        if request.prefilled is None and request.reading is None:
+            kept = 0 if request.kept is None else len(request.kept.ids)
+            request.reading = Reading(request, None, kept, len(request.prompt.ids))
         return True
 
-    def prefill(self, requests: list[Request]) -> None:
-        """Keys, values and first logits of each prompt, all prompts in one packed row."""
-        kept = [request for request in requests if request.kept is not None]
-        requests = [request for request in requests if request.kept is None]
-        if kept:
-            self._extend(kept)
-        if not requests:
+    def prefill(self, chunks: list[Chunk]) -> None:
+        """Read chunks of prompts; behind the last of a prompt its first logits are known."""
+        behind = [chunk for chunk in chunks if chunk.reading.at > 0]
+        chunks = [chunk for chunk in chunks if chunk.reading.at == 0]
+        if behind:
+            self._extend(behind)
+        if not chunks:
             return
-        row = lay_prompts(self.model, requests, self.device)
+        row = lay_chunks(self.model, chunks, self.device)
         lengths = row.lengths.tolist()
         attention = PrefillAttention(lengths, self.device)
         ids, positions = (torch.from_numpy(each).to(self.device) for each in (row.ids_N, row.positions))
@@ -122,26 +146,29 @@ class ModelRunner:
         logits = head_of(self.model).logits(hidden_NH[ends - 1])
         layers = [attention.layers[i] for i in sorted(attention.layers)]
         pieces = zip(*(layer.split(lengths, dim=1) for layer in layers))
-        for request, kv, logits_V in zip(requests, pieces, logits):
-            request.prefilled = Prefilled(torch.stack(kv), logits_V)
+        for chunk, kv, logits_V in zip(chunks, pieces, logits):
+            _note(chunk, torch.stack(kv), logits_V)
 
-    def _extend(self, requests: list[Request]) -> None:
-        """The same for samples whose keys and values were kept: only what came behind those is computed."""
-        past = [cast(Kept, request.kept) for request in requests]
-        starts = [len(kept.ids) for kept in past]
-        new = [request.prompt.ids[start:] for request, start in zip(requests, starts)]
+    def _extend(self, chunks: list[Chunk]) -> None:
+        """The same for prompts of which keys and values are there: only what comes behind those is computed."""
+        past = [cast(Kept, reading.request.kept) for reading, _ in chunks]
+        starts = [reading.at for reading, _ in chunks]
+        new = [reading.ids(reading.at, stop) for reading, stop in chunks]
         attention = ExtendAttention([kept.kv for kept in past], [len(ids) for ids in new])
         ids = torch.tensor([token for each in new for token in each], device=self.device)
         positions = torch.cat([torch.arange(s, s + len(each), device=self.device) for s, each in zip(starts, new)])
         hidden_NH = hidden_states(self.model, ids, positions, attention)
         ends = torch.tensor([len(each) for each in new], device=self.device).cumsum(0)
-        for i, (request, logits_V) in enumerate(zip(requests, head_of(self.model).logits(hidden_NH[ends - 1]))):
-            request.prefilled = Prefilled(attention.whole(i), logits_V)
-            request.kept = None
+        for i, (chunk, logits_V) in enumerate(zip(chunks, head_of(self.model).logits(hidden_NH[ends - 1]))):
+            _note(chunk, attention.whole(i), logits_V)
 
-    def fits(self, sequence: Sequence) -> bool:
-        """Every slot has room."""
+    def grow(self, running: list[Sequence], spare: bool = False) -> bool:
+        """Every slot has room: `decode` enlarges the cache."""
         return True
+
+    def evict(self, sequence: Sequence) -> bool:
+        """Keep everything."""
+        return False
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
         """Copy prompts into slots and draw first tokens from their logits."""
@@ -191,6 +218,10 @@ class ModelRunner:
         if sequence.request.unfinished == 0:
             sequence.request.prefilled = None
 
+    def occupancy(self) -> tuple[int, int]:
+        """No pages."""
+        return 0, 0
+
     def release(self) -> None:
         """Give back the memory held between rollouts."""
         self.cache.release()
@@ -205,6 +236,16 @@ class ModelRunner:
         tokens, log_probs = sample(logits_BV, params, uniforms(keys, written), self._never)
         tops = {s: [likeliest(logits_V, s.request.params)] for s, logits_V in zip(sequences, logits_BV) if _asked(s)}
         return Drawn(list(sequences), tokens[:, None].tolist(), log_probs[:, None].tolist(), tops)
+
+
+def _note(chunk: Chunk, kv: Tensor, logits_V: Tensor) -> None:
+    """Keep (layers, 2, stop, heads, head_dim) of a prompt's first tokens: for its samples, or for the rest of it."""
+    (reading, stop), request = chunk, chunk.reading.request
+    reading.advance(stop)
+    if stop < reading.stop:
+        request.kept = Kept(request.prompt.ids[:stop], kv)
+    else:
+        request.prefilled, request.kept = Prefilled(kv, logits_V), None
 
 
 def _asked(sequence: Sequence) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -15,17 +16,23 @@ from whet.types import FinishReason, Prompt, Sample
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One response: waiting for a slot, running in one, or finished."""
+    """One response: waiting for a slot, running in one, or finished.
+
+    A waiting sequence has tokens if it was preempted. They stay as they were drawn; their keys and values are computed
+    again before it runs.
+    """
 
     request: Request
     index: int  # which of the prompt's n samples
     key: int  # random stream of this sample
+    arrival: int = 0  # counts up over all sequences of the engine: the larger, the younger
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)  # likeliest tokens, where they are asked for
     finish: FinishReason | None = None
     marks: list[tuple[int, int]] = field(default_factory=list)  # (first token, version of the weights from there on)
     pages: list[int] = field(default_factory=list)  # of a paged cache, its own
+    reading: Reading | None = None  # its own tokens that must be read again before it can run
     ahead: int = 0  # tokens that the device was told to draw and the host has not read
 
     @property
@@ -57,7 +64,8 @@ class Request:
     prompt: Prompt  # all tokens to read, those of a sample that is continued included
     params: SamplingParams
     sequences: list[Sequence] = field(default_factory=list)
-    prefilled: Prefilled | PromptPages | None = None  # where its prompt lies, from prefill on
+    prefilled: Prefilled | PromptPages | None = None  # where its prompt lies
+    reading: Reading | None = None  # prompt tokens that must be read before its sequences can run
     offset: int = 0  # of positions from indices behind the prompt: an image has other positions than it has tokens
     last_offset: int = 0  # the same of the prompt's last token
     unfinished: int = 0
@@ -82,3 +90,43 @@ class Request:
             begun.sample(s.ids, s.log_probs, s.finish or "abort", s.index, s.marks or [(0, version)])
             for s in self.sequences
         ]
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Tokens that prefills have still to read: a prompt, or what a preempted sequence had written.
+
+    Indices count the tokens of prompt and response in one row.
+    """
+
+    request: Request
+    sequence: Sequence | None  # whose response it is; None for the prompt
+    at: int  # the next token
+    stop: int  # behind the last token
+
+    @property
+    def divisible(self) -> bool:
+        """True if it may be read in parts: images of a prompt are embedded in one pass."""
+        return self.sequence is not None or self.request.prompt.media is None
+
+    def ids(self, start: int, stop: int) -> list[int]:
+        """Tokens [start, stop) of the row."""
+        prompt = self.request.prompt.ids
+        if stop <= len(prompt) or self.sequence is None:
+            return prompt[start:stop]
+        return (prompt + self.sequence.ids)[start:stop]
+
+    def advance(self, stop: int) -> None:
+        """Note that the tokens up to `stop` were read; after the last of them its owner has nothing left to read."""
+        self.at = stop
+        if stop == self.stop and self.sequence is not None:
+            self.sequence.reading = None
+        elif stop == self.stop:
+            self.request.reading = None
+
+
+class Chunk(NamedTuple):
+    """Tokens [reading.at, stop) of a reading: what one prefill takes of it."""
+
+    reading: Reading
+    stop: int
