@@ -11,7 +11,6 @@ from whet.config import Config
 from whet.learn.learner import Learner
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters
-from whet.model.names import folder_weights
 from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
 from whet.tracking.console import Console
@@ -53,12 +52,6 @@ def open_models(
         _open_critic(plan) if plan.critic_path else None,
         policy.open_reference(config, path, placement, learner) if plan.uses_reference else None,
     )
-
-
-def publish(models: Models, version: int) -> None:
-    """Give the engine the policy's weights as they are now, under this version."""
-    with models.learner.offload.here():
-        models.engine.load_weights(lambda: folder_weights(models.learner.model), version)
 
 
 def configure_models(models: Models, config: Config) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from whet.errors import RewardsFailedError
 from whet.learn.learner import Learner
+from whet.model.names import folder_weights
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.batch import BatchMaker
@@ -25,15 +26,14 @@ from whet.training.fit import FitLoop
 from whet.training.groups import load_groups, save_groups
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.models import configure_models, publish, trained_models
+from whet.training.models import configure_models, trained_models
 from whet.training.objective import objective
 from whet.training.plan import Models
 from whet.training.rollouts import Rollouts
-from whet.training.signals import Sources, compute_signals, old_log_probs, reference_log_probs
+from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.validation import validate
-from whet.training.values import update_critic
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
@@ -86,13 +86,17 @@ class Trainer(FitLoop):
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
         """Update the policy on scored samples; return what happened as metrics."""
         config, models, step = self.config, self.models, self.state.step
-        sources = Sources(config, models, self.rollouts, self.model.processor)
-        old = old_log_probs(sources, samples, clock)
-        ref = reference_log_probs(sources, samples, clock)
-        computed = compute_signals(sources, samples, old, step, clock)
+        inputs = SignalInputs(config, models, self.rollouts, self.model.processor)
+        old = old_log_probs(inputs, samples, clock)
+        ref = reference_log_probs(inputs, samples, clock)
+        computed = compute_signals(inputs, samples, old, step, clock)
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
         experience, drawn_anew = resampled(experience, config, step)
-        metrics |= drawn_anew | update_critic(models.critic, config, experience, step, clock)
+        metrics |= drawn_anew
+        if models.critic is not None:
+            from whet.training.values import update_critic
+
+            metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
@@ -100,9 +104,10 @@ class Trainer(FitLoop):
                 mini_batch = config.worker.actor.global_batch_size * config.worker.rollout.n
                 chosen, version = experience.samples, models.engine.version
                 metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version)
-            warn_of_skips(metrics, step, self.console.warn)
+            if metrics.get("actor/update_skipped"):
+                warn_of_skips(metrics, step, self.console.warn)
             with clock.stage("weights"):
-                publish(models, models.engine.version + 1)
+                self.publish(models.engine.version + 1)
         metrics |= experience.metrics() | self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
@@ -144,6 +149,12 @@ class Trainer(FitLoop):
                 self.configure()
                 self.stages.announce()
 
+    def publish(self, version: int) -> None:
+        """Give the engine the policy's weights as they are now, under this version."""
+        learner = self.models.learner
+        with learner.offload.here():
+            self.models.engine.load_weights(lambda: folder_weights(learner.model), version)
+
     def configure(self) -> None:
         """Go on under the config of the current stage; nothing is loaded or lost by it."""
         config = self.config = self.rollouts.config = self.stages.config
@@ -178,7 +189,7 @@ class Trainer(FitLoop):
     def restore(self) -> None:
         """Continue from the checkpoint that the models were built from, if any, under the config of its stage."""
         checkpoint, state = self.store.checkpoint, self.state
-        publish(self.models, checkpoint.meta["version"] if checkpoint else 0)
+        self.publish(checkpoint.meta["version"] if checkpoint else 0)
         if checkpoint is not None:
             meta = checkpoint.meta
             state.step, state.samples_drawn = checkpoint.step, meta["samples_drawn"]

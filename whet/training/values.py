@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def update_critic(
-    critic: Critic | None, config: Config, experience: Experience, step: int, clock: StepClock
+    critic: Critic, config: Config, experience: Experience, step: int, clock: StepClock
 ) -> dict[str, float]:
-    """Move the critic's values towards the returns; nothing for estimators that need no values."""
-    if critic is None or experience.values_BT is None:
+    """Move the critic's values towards the returns; nothing in a stage whose estimator needs no values."""
+    if experience.values_BT is None:
         return {}
     mini_batch = config.worker.critic.global_batch_size * config.worker.rollout.n
     loss = ValueObjective(experience, experience.values_BT, config)

@@ -17,12 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.modality import check_prompt
-from whet.rollout.engine import SamplingParams, Start
+from whet.rollout.engine import Begun, SamplingParams, Start, begin
 from whet.rollout.engines.native.runner import Drawn, Runner
-from whet.rollout.engines.native.scheduler import Scheduler
-from whet.rollout.engines.native.sequence import Kept, Request, Sequence
-from whet.rollout.engines.native.stop import StopCheck
-from whet.rollout.start import Begun, begin
+from whet.rollout.engines.native.scheduler import Kept, Request, Scheduler, Sequence, StopCheck
 from whet.rollout.uniforms import stream_keys
 
 
