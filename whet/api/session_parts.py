@@ -1,4 +1,4 @@
-"""What a session is made of: the parts of a training run, without data of its own."""
+"""Parts of a session: those of a training run, without data of its own."""
 
 from __future__ import annotations
 

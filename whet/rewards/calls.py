@@ -12,7 +12,7 @@ from whet.rewards.wire import Result
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call of the function scores, and the seconds it may take."""
+    """One call of the function: the inputs it scores, and the seconds it may take."""
 
     seed: bytes
     inputs: list[dict[str, Any]]
@@ -21,7 +21,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended: one result per input, or the way it failed."""
+    """End of a call: one result per input, or the way it failed."""
 
     results: list[Result] = field(default_factory=list)
     failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results

@@ -131,7 +131,7 @@ class WorkerGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a pool is started with."""
+    """Settings that every worker of a pool is started with."""
 
     source: RewardSource
     declared: str | None  # worker.reward.reward_type
@@ -278,7 +278,7 @@ class WorkerProcess:
         return "the worker process closed its pipe"
 
     def _exit_code(self) -> int | None:
-        """How the worker ended (minus the signal's number where one killed it), as its keeper told before it ended."""
+        """Return the worker's exit code (minus the signal's number where one killed it), as its keeper told before it ended."""
         with contextlib.suppress(OSError):
             self._status += self._lifeline.recv(STATUS.size - len(self._status), socket.MSG_DONTWAIT)
         return os.waitstatus_to_exitcode(*STATUS.unpack(self._status)) if len(self._status) == STATUS.size else None

@@ -22,7 +22,7 @@ NO_VERSION = -1  # no sampler wrote demonstrations: there are no log-probs to co
 
 @dataclass(frozen=True)
 class SftPlan(RankPlan):
-    """What a rank builds itself from."""
+    """Plan that a rank of supervised learning is built from."""
 
     def __call__(self, rank: Rank) -> SftWorker:
         """Build the worker, in the process it lives in."""

@@ -24,7 +24,7 @@ from whet.types import Group, Prompt, Sample
 
 @dataclass(slots=True)
 class Batch:
-    """What a step trains on, and what else it sampled."""
+    """Samples that a step trains on, and what else it sampled."""
 
     samples: list[Sample]  # to train on; none when no group was worth it
     dropped: list[Sample]
@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Draws:
-    """What the draws of a step gave."""
+    """Groups and failures of the draws of one step."""
 
     groups: list[Group] = field(default_factory=list)
     count: int = 0
@@ -163,7 +163,7 @@ _SYNONYMS = {
 
 
 def keep_rule(config: Config) -> Rule:
-    """Whether a group passes every filter of the config; a config without filters keeps all."""
+    """Return the test that a group passes every filter of the config; a config without filters keeps all."""
     rules = [rule for _, rule in _rules(config)]
     return lambda group: all(rule(group) for rule in rules)
 

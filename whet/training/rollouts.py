@@ -22,7 +22,7 @@ _VALIDATION_STREAM = 0x76616C
 
 
 def sampling_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
-    """How samples are drawn under a rollout config."""
+    """Return the sampling parameters of a rollout config."""
     return SamplingParams(
         n=config.n,
         temperature=config.temperature,
@@ -37,7 +37,7 @@ def sampling_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
 
 
 def validation_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
-    """How validation samples are drawn, given the rollout config with its overrides applied."""
+    """Return those of validation, given the rollout config with its overrides applied."""
     params = sampling_params(config, max_tokens)
     return replace(params, seed=params.seed + _VALIDATION_STREAM)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SignalInputs:
-    """What signals are computed from."""
+    """Inputs that signals are computed from, besides the samples."""
 
     config: Config
     models: Models

@@ -217,7 +217,7 @@ def _asked(sequence: Sequence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """What a prefill runs on; all arrays are of the host."""
+    """Input of a prefill; all arrays are of the host."""
 
     ids_N: np.ndarray
     positions: np.ndarray  # (N,), or (3, N) where images give tokens a time and a place
