@@ -278,7 +278,7 @@ class WorkerProcess:
         return "the worker process closed its pipe"
 
     def _exit_code(self) -> int | None:
-        """Return the worker's exit code (minus the signal's number where one killed it), as its keeper told before it ended."""
+        """Return the worker's exit code (minus the signal's number where one killed it), as its keeper told."""
         with contextlib.suppress(OSError):
             self._status += self._lifeline.recv(STATUS.size - len(self._status), socket.MSG_DONTWAIT)
         return os.waitstatus_to_exitcode(*STATUS.unpack(self._status)) if len(self._status) == STATUS.size else None
