@@ -104,10 +104,7 @@ class WorkerPool:
             self._ring()
         if server is not None:
             server.join()
-        for worker in self._workers:
-            worker.release()
-        for worker in list(self._workers):
-            self._discard(worker)
+        self._discard_all(self._workers)
         self._wake.close()
         self._bell.close()
 
@@ -146,8 +143,8 @@ class WorkerPool:
         self._backlog.add(arrived)
         if gone:
             self._backlog.drop(gone)
-            for worker in [worker for worker in self._workers if worker.task in gone]:
-                self._discard(worker)  # a late reply must not be taken for the next call's
+            # A late reply must not be taken for the next call's.
+            self._discard_all([worker for worker in self._workers if worker.task in gone])
         with self._lock:
             if self._closed:
                 raise RuntimeError("the reward workers were ended while they scored")
@@ -163,10 +160,9 @@ class WorkerPool:
             tasks, self._arrived = self._arrived, []
             self._withdrawn.clear()
             self._server = None
-        for worker in list(self._workers):
-            if worker.task is not None:
-                tasks.append(worker.task)
-                self._discard(worker)
+        busy = [worker for worker in self._workers if worker.task is not None]
+        tasks += [worker.task for worker in busy if worker.task is not None]
+        self._discard_all(busy)
         while (waiting := self._backlog.take(fresh=True)) is not None:
             tasks.append(waiting)
         for task in tasks:
@@ -273,6 +269,13 @@ class WorkerPool:
     def _fail_start(self, why: str) -> None:
         self._failed_starts += 1
         self._start_error = why
+
+    def _discard_all(self, workers: list[WorkerProcess]) -> None:
+        """End workers at the same time."""
+        for worker in workers:
+            worker.release()
+        for worker in list(workers):
+            self._discard(worker)
 
     def _discard(self, worker: WorkerProcess) -> None:
         worker.kill()
