@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.rewards.wire import Result
+from whet.rewards.result import check_scores
+from whet.rewards.wire import BAD, RESULTS, Reply, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,17 @@ class Outcome:
     failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results
     detail: str = ""  # the traceback, or what happened
     cause: str = ""  # equal for failures that need to be reported only once
+
+
+def outcome_of(reply: Reply) -> Outcome:
+    """Return the end of a call by the worker's reply."""
+    if reply.kind == RESULTS:
+        return Outcome(
+            [check_scores(result) or result if isinstance(result, dict) else result for result in reply.results]
+        )
+    if reply.kind == BAD:
+        return Outcome(failure="bad result", detail=reply.text)
+    return Outcome(failure="raised", detail=reply.text, cause=reply.cause)
 
 
 Done = Callable[[int, Outcome | BaseException], None]  # a call's position, and how it ended

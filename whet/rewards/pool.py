@@ -19,10 +19,9 @@ from queue import SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 
 from whet.errors import UserError
-from whet.rewards.calls import Backlog, Call, Done, Outcome, Task
+from whet.rewards.calls import Backlog, Call, Done, Outcome, Task, outcome_of
 from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess, WorkerSetup
-from whet.rewards.result import check_scores
-from whet.rewards.wire import BAD, REFUSED, RESULTS, Reply
+from whet.rewards.wire import REFUSED
 
 FAILED_STARTS = 3  # in a row, before the rest of the calls are given up
 LONGEST_WAIT = 3600.0  # seconds; more than 24 days would overflow what the system takes
@@ -259,7 +258,7 @@ class WorkerPool:
             return Outcome(failure="died", detail=str(error), cause=str(error))
         if reply is not None:
             self._failed_starts = 0
-            return _outcome(reply)
+            return outcome_of(reply)
         if now < worker.deadline:
             return None
         stack = worker.where()
@@ -286,16 +285,6 @@ class WorkerPool:
 def _is_doubtful(worker: WorkerProcess, outcome: Outcome) -> bool:
     """True if an earlier call of the worker may be what made this one fail."""
     return worker.served > 0 and (outcome.failure == "died" or (outcome.failure == "timeout" and worker.is_busy))
-
-
-def _outcome(reply: Reply) -> Outcome:
-    if reply.kind == RESULTS:
-        return Outcome(
-            [check_scores(result) or result if isinstance(result, dict) else result for result in reply.results]
-        )
-    if reply.kind == BAD:
-        return Outcome(failure="bad result", detail=reply.text)
-    return Outcome(failure="raised", detail=reply.text, cause=reply.cause)
 
 
 def _innermost(stack: str) -> str:
