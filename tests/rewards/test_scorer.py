@@ -1,5 +1,6 @@
 """Scoring with real worker processes and functions that misbehave in every way we could think of."""
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -268,3 +269,63 @@ def test_check_refuses_a_file_that_ends_the_process(scorer_of, reward_file):
     reward_file.write_text("import os\nos._exit(4)")
     with pytest.raises(UserError, match="could not be imported: the worker process exited with code 4"):
         scorer_of("one").check([])
+
+
+def test_calls_of_several_callers_share_the_workers_and_each_gets_its_own(scorer_of):
+    scorer = scorer_of("ordered", num_cpus=3)
+    batches = [samples(*(str(4 * i + j) for j in range(4))) for i in range(6)]
+
+    async def score_all() -> list[dict[str, float]]:
+        return await asyncio.gather(*(scorer.score_async(batch) for batch in batches))
+
+    counts = asyncio.run(score_all())
+    assert [sample.reward for batch in batches for sample in batch] == list(range(24))
+    assert all(count["reward/failed"] == 0 for count in counts)
+    assert len(scorer._pool._workers) <= 3
+
+
+@pytest.mark.parametrize("function", ["one", "many"])
+def test_the_async_form_fails_as_the_other_does(scorer_of, function):
+    texts = ["good", "raise", "die", "sleep", "nan", "better"]
+    at_once, one_by_one = (samples(*texts) for _ in range(2))
+    counts = asyncio.run(scorer_of(function, timeout=1.0).score_async(at_once))
+    assert counts == scorer_of(function, timeout=1.0).score(one_by_one)
+    assert [s.failure for s in at_once] == [s.failure for s in one_by_one]
+    assert [s.scores for s in at_once] == [s.scores for s in one_by_one]
+
+
+def test_a_cancelled_caller_costs_nobody_else(scorer_of):
+    scorer = scorer_of("one", num_cpus=2, timeout=30.0)
+
+    async def cancel_one() -> None:
+        hangs = asyncio.create_task(scorer.score_async(samples("sleep", "good")))
+        await asyncio.sleep(0.5)
+        others = samples(*["fine"] * 4)
+        scored = asyncio.create_task(scorer.score_async(others))
+        hangs.cancel()
+        await scored
+        assert [sample.reward for sample in others] == [4.0] * 4
+        with pytest.raises(asyncio.CancelledError):
+            await hangs
+
+    begin = time.monotonic()
+    asyncio.run(cancel_one())
+    (last,) = samples("still works")
+    scorer.score([last])
+    assert last.reward == len("still works")
+    assert time.monotonic() - begin < 20
+
+
+def test_closing_ends_what_is_being_scored(scorer_of):
+    scorer = scorer_of("one", timeout=60.0)
+
+    async def close_meanwhile() -> None:
+        hangs = asyncio.create_task(scorer.score_async(samples("sleep")))
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(scorer.close)
+        with pytest.raises(RuntimeError, match="reward workers"):
+            await hangs
+
+    begin = time.monotonic()
+    asyncio.run(close_meanwhile())
+    assert time.monotonic() - begin < 20

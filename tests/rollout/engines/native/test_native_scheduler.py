@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.scheduler import Scheduler
-from whet.rollout.engines.native.sequence import Prefilled, Request, Sequence
+from whet.rollout.engines.native.scheduler import Prefilled, Request, Scheduler, Sequence
 from whet.types import Prompt
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.sequence import Request, Sequence
-from whet.rollout.engines.native.stop import StopCheck
+from whet.rollout.engines.native.scheduler import Request, Sequence, StopCheck
 from whet.types import Prompt
 
 

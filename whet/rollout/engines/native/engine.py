@@ -13,7 +13,7 @@ from whet.model.fused import has_kernels
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.loop import StepLoop
 from whet.rollout.engines.native.runner import ModelRunner, Runner
-from whet.rollout.engines.native.sequence import Request
+from whet.rollout.engines.native.scheduler import Request
 from whet.rollout.engines.native.spec import CAPABILITIES
 from whet.rollout.engines.native.streaming import Growth
 from whet.rollout.spec import Capabilities
@@ -41,11 +41,7 @@ class NativeEngine(StepLoop):
         """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs."""
         runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this engine can do with this model on this device."""
-        return CAPABILITIES(prefix_reuse=self._runner.keeps)
+        self.capabilities: Capabilities = CAPABILITIES(prefix_reuse=runner.keeps)  # with this model on this device
 
     @property
     def failure(self) -> str | None:
@@ -91,8 +87,8 @@ class NativeEngine(StepLoop):
                 with contextlib.suppress(RuntimeError):  # the caller's loop has closed: nobody waits any more
                     loop.call_soon_threadsafe(wake)
 
-        request = self.submit(prompt, params, sample_id, finished)
-        loop.call_soon(self._drive)  # behind calls that begin in the same turn: what begins together is read together
+        request = self.request(prompt, params, sample_id, finished)
+        self.submit_together(request, loop.call_soon)  # with the calls that begin in the same turn of the loop
         try:
             await done
         finally:

@@ -24,10 +24,9 @@ from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
 from whet.model.paged import PagedAttention, RememberingAttention
 from whet.rollout.engines.native.pages import PAGE, PagePool, PromptPages, prompt_pages, sample_pages
-from whet.rollout.engines.native.prompts import lay_prompts
-from whet.rollout.engines.native.runner import Drawn
+from whet.rollout.engines.native.runner import Drawn, lay_prompts
 from whet.rollout.engines.native.sampler import SamplingRows, never_sampled, sample_rows
-from whet.rollout.engines.native.sequence import Request, Sequence
+from whet.rollout.engines.native.scheduler import Request, Sequence
 
 LOOKAHEAD = 8  # tokens between two looks of the host
 

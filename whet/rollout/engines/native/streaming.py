@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 
 from whet.rollout.engine import Piece
-from whet.rollout.engines.native.sequence import Request, Sequence
+from whet.rollout.engines.native.scheduler import Request, Sequence
 
 
 class Growth:
