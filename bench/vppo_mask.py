@@ -32,9 +32,9 @@ from whet.training.experience import sampler_log_probs
 from whet.training.job import open_trainer
 from whet.training.measure import StepClock
 from whet.training.perception import visual_dependency
-from whet.training.signals import Sources
+from whet.training.rollouts import sampling_params
+from whet.training.signals import SignalInputs
 from whet.training.trainer import Trainer
-from whet.training.validation import sampling_params
 from whet.types import Sample
 
 MASKS = (("patches", 0.5), ("patches", 0.9), ("grey", 1.0), ("blank", 1.0))
@@ -88,8 +88,8 @@ def where_the_number_is(trainer: Trainer, samples: Sequence[Sample]) -> tuple[Te
 def dependency(trainer: Trainer, samples: Sequence[Sample], estimate: str, step: int = 1) -> Tensor:
     """Return the dependency S (B, T) by one of both estimates."""
     trainer.config = with_values(trainer.config, {"algorithm.perception_kl": estimate})
-    sources = Sources(trainer.config, trainer.models, trainer.rollouts, trainer.model.processor)
-    return visual_dependency(sources, samples, sampler_log_probs(samples), step, StepClock(trainer.console))
+    inputs = SignalInputs(trainer.config, trainer.models, trainer.rollouts, trainer.model.processor)
+    return visual_dependency(inputs, samples, sampler_log_probs(samples), step, StepClock(trainer.console))
 
 
 def print_masks(trainer: Trainer, samples: Sequence[Sample], shares: Sequence[float]) -> None:

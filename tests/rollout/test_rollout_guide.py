@@ -16,6 +16,7 @@ def test_the_guides_examples_run(llama, tmp_path) -> None:
     names: dict[str, Any] = {"path": str(tmp_path)}
     for block in blocks:
         exec(compile(block, str(GUIDE), "exec"), names)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert len(names["samples"]) == 4
     assert [type(answer) for answer in names["answers"]] == [str, str]
+    assert [sample.reward in (0.0, 1.0) for sample in names["group"].samples] == [True] * 4

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from whet_process import run_folder, start, train
 
 from whet.tracking.lines import line, step_fields
-from whet.training.divergence import DivergenceWatch
+from whet.training.fit import DivergenceWatch
 
 QUIET = ("trainer.val_before_train=false", "trainer.val_freq=-1", "trainer.save_freq=1", "trainer.save_limit=1")
 

@@ -6,7 +6,7 @@ import pytest
 
 from whet.config import load_config
 from whet.errors import UserError
-from whet.training.filters import filter_names, keep_rule
+from whet.training.batch import filter_names, keep_rule
 from whet.types import Prompt, Sample
 
 

@@ -21,6 +21,7 @@ from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.learn.memory import Budget
 from whet.learn.packing import pad
+from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
 from whet.training.measure import StepClock
 from whet.training.perception import check_sees_images, mask_samples, visual_dependency
@@ -64,15 +65,15 @@ def models() -> tuple[PreTrainedModel, PreTrainedModel]:
     return tiny_vision("qwen2_5_vl"), tiny_vision("qwen2_5_vl", ours=False)
 
 
-def sources_of(model: PreTrainedModel, *keys: str) -> SimpleNamespace:
+def inputs_of(model: PreTrainedModel, *keys: str) -> SimpleNamespace:
     config = load_config(["algorithm.use_vppo_on_perception=true", "worker.actor.recompute_old_log_probs=false", *keys])
     learner = LocalLearner(model, ActorConfig(), config.worker.rollout.temperature, 1, Budget(None, None))
-    models = SimpleNamespace(learner=learner, engine=SimpleNamespace(version=VERSION))
+    models = SimpleNamespace(learner=learner, engine=SimpleNamespace(version=VERSION, capabilities=engine_can(config)))
     return SimpleNamespace(config=config, models=models, processor=Pixels())
 
 
-def measure(sources: SimpleNamespace, samples: list[Sample], old: Tensor, step: int = 5) -> Tensor:
-    return visual_dependency(sources, samples, old, step, StepClock(Console()))
+def measure(inputs: SimpleNamespace, samples: list[Sample], old: Tensor, step: int = 5) -> Tensor:
+    return visual_dependency(inputs, samples, old, step, StepClock(Console()))
 
 
 def log_probs_of(plain: PreTrainedModel, samples: list[Sample]) -> Tensor:
@@ -80,19 +81,19 @@ def log_probs_of(plain: PreTrainedModel, samples: list[Sample]) -> Tensor:
         return pad([their_log_probs(plain, sample).tolist() for sample in samples])
 
 
-def twins_of(sources: SimpleNamespace, samples: list[Sample], step: int = 5) -> list[Sample]:
+def twins_of(inputs: SimpleNamespace, samples: list[Sample], step: int = 5) -> list[Sample]:
     seen = [s for s in samples if s.prompt.media is not None]
-    config = sources.config
-    twins = iter(mask_samples(seen, sources.processor, config.algorithm, config.worker.rollout.seed, step))
+    config = inputs.config
+    twins = iter(mask_samples(seen, inputs.processor, config.algorithm, config.worker.rollout.seed, step))
     return [sample if sample.prompt.media is None else next(twins) for sample in samples]
 
 
 def test_dependency_is_that_of_masked_images_and_0_for_text(models: tuple[PreTrainedModel, PreTrainedModel]) -> None:
     ours, plain = models
-    samples, sources = samples_of(ours), sources_of(ours)
+    samples, inputs = samples_of(ours), inputs_of(ours)
     old = log_probs_of(plain, samples)
-    expected = token_dependency(log_probs_of(plain, twins_of(sources, samples)), old)
-    found = measure(sources, samples, old)
+    expected = token_dependency(log_probs_of(plain, twins_of(inputs, samples)), old)
+    found = measure(inputs, samples, old)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     assert not found[3:6].any()
     assert (found[[0, 6]] > 1e-4).any(dim=1).all()  # where there are images, they show
@@ -103,23 +104,23 @@ def test_log_probs_of_another_policy_are_not_compared_with(models: tuple[PreTrai
     samples = samples_of(ours)
     right = log_probs_of(plain, samples)
     wrong = right - torch.rand(right.shape, generator=torch.Generator().manual_seed(0)) * (right != 0)
-    expected = measure(sources_of(ours), samples, right)
-    torch.testing.assert_close(measure(sources_of(ours, "worker.rollout.name=vllm"), samples, wrong), expected)
+    expected = measure(inputs_of(ours), samples, right)
+    torch.testing.assert_close(measure(inputs_of(ours, "worker.rollout.name=vllm"), samples, wrong), expected)
     carried = [
         replace(s, segments=[replace(s.segments[0], version=VERSION - 1)]) if i in (0, 7) else s
         for i, s in enumerate(samples)
     ]
     mixed = right.clone()
     mixed[[0, 7]] = wrong[[0, 7]]
-    torch.testing.assert_close(measure(sources_of(ours), carried, mixed), expected, rtol=1e-3, atol=1e-5)
-    assert not torch.allclose(measure(sources_of(ours), samples, wrong), expected, atol=1e-2)
+    torch.testing.assert_close(measure(inputs_of(ours), carried, mixed), expected, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose(measure(inputs_of(ours), samples, wrong), expected, atol=1e-2)
 
 
 def test_the_exact_kl(models: tuple[PreTrainedModel, PreTrainedModel]) -> None:
     ours, plain = models
-    samples, sources = samples_of(ours), sources_of(ours, "algorithm.perception_kl=full")
-    found = measure(sources, samples, torch.zeros(9, max(len(s.ids) for s in samples)))  # no log-prob is looked at
-    for row, sample, twin in zip(found, samples, twins_of(sources, samples), strict=True):
+    samples, inputs = samples_of(ours), inputs_of(ours, "algorithm.perception_kl=full")
+    found = measure(inputs, samples, torch.zeros(9, max(len(s.ids) for s in samples)))  # no log-prob is looked at
+    for row, sample, twin in zip(found, samples, twins_of(inputs, samples), strict=True):
         with torch.no_grad():
             log_p, log_q = (theirs(plain, each.prompt, each.ids).log_softmax(dim=-1) for each in (sample, twin))
         expected = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
@@ -132,13 +133,13 @@ def test_masks_are_drawn_for_prompts_and_for_samples_as_in_vppo(
     ours, _ = models
     samples = samples_of(ours)
     for match, different in (("whet", 2), ("vppo", 6)):
-        sources = sources_of(ours, f"algorithm.match={match}")
-        twins = twins_of(sources, samples)
+        inputs = inputs_of(ours, f"algorithm.match={match}")
+        twins = twins_of(inputs, samples)
         assert len({id(t.prompt) for t in twins if t.prompt.media is not None}) == different
-        assert sources.processor.seen == (9 if match == "vppo" else 3)  # images
+        assert inputs.processor.seen == (9 if match == "vppo" else 3)  # images
         pixels = {t.prompt.media.inputs["pixel_values"].numpy().tobytes() for t in twins if t.prompt.media is not None}
         assert len(pixels) == different
-        again, later = (twins_of(sources_of(ours, f"algorithm.match={match}"), samples, step) for step in (5, 6))
+        again, later = (twins_of(inputs_of(ours, f"algorithm.match={match}"), samples, step) for step in (5, 6))
         for one, same, other in zip(twins, again, later):
             if one.prompt.media is not None:
                 values = [each.prompt.media.inputs["pixel_values"] for each in (one, same, other)]

@@ -1,4 +1,4 @@
-"""What a session is made of: the parts of a training run, without data of its own."""
+"""Parts of a session: those of a training run, without data of its own."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from whet.training.interrupt import Interrupt
 from whet.training.model_folder import ModelFolder
 from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer
+from whet.training.rollouts import sampling_params
 from whet.training.store import open_store
 from whet.training.trainer import Trainer
-from whet.training.validation import sampling_params
 from whet.types import Sample
 
 

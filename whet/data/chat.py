@@ -21,9 +21,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from whet.config.files import is_template_text
 from whet.data.files import Resolve
-from whet.data.sandbox import MOST_CHARACTERS, check_chat_template, check_text
 from whet.data.sources import Sources
-from whet.data.time_limit import TimeLimit, TooLongError
+from whet.data.template import MOST_CHARACTERS, TimeLimit, TooLongError, check_chat_template, check_text
 from whet.errors import UserError
 
 if TYPE_CHECKING:

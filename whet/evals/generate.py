@@ -33,7 +33,7 @@ from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console
 from whet.tracking.samples import clean
 from whet.training.parts import resolver
-from whet.training.validation import sampling_params
+from whet.training.rollouts import sampling_params
 from whet.types import Prompt, Sample
 
 OWN = ("uid", "index", "prompt_text", "response", "finish", "response_length", "token_ids", "token_log_probs")

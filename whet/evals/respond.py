@@ -31,7 +31,7 @@ from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.uniforms import stream_keys
 from whet.tracking.console import Console
 from whet.training.parts import resolver
-from whet.training.validation import validation_params
+from whet.training.rollouts import validation_params
 from whet.types import Prompt, Sample
 
 Answers = dict[str, list[Answer]]  # by the uid of the question

@@ -48,17 +48,17 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Places of prompts and responses in a packed row of N tokens. R responses have at least one token."""
+    """Places of prompts and responses in a packed row of N tokens. S samples have a response of at least one token."""
 
-    samples: list[Sample]  # R of them
+    samples: list[Sample]  # (S,)
     length: int  # N
     segments: list[tuple[int, int, int, int]]  # start, length, prefix_start, prefix_length of each attention segment
     prompts: list[tuple[int, Prompt]]  # start of each prompt, which several responses may share
-    starts: list[int]  # (R,) place of each response's first token
-    ends: list[int]  # (R,) place of the last prompt token before each response, which predicts its first
+    starts: list[int]  # (S,) place of each response's first token
+    ends: list[int]  # (S,) place of the last prompt token before each response, which predicts its first
 
 
-def _lay_out(samples: list[Sample], share_prefix: bool) -> _Row:
+def _arrange(samples: list[Sample], share_prefix: bool) -> _Row:
     """Place prompts and responses one after another; consecutive samples of the same prompt share it.
 
     With sharing: [prompt A][response A1][response A2][prompt B][response B1]; without, a prompt before each response.
@@ -91,7 +91,7 @@ def pack(
     """
     # 1. Places in the row. Samples that were aborted before their first token have none.
     written = [b for b, sample in enumerate(samples) if sample.ids]
-    row = _lay_out([samples[b] for b in written], share_prefix)
+    row = _arrange([samples[b] for b in written], share_prefix)
     T = max(len(sample.ids) for sample in samples)
     response_lengths = np.array([len(sample.ids) for sample in row.samples])
     prompt_lengths = np.array([len(prompt.ids) for _, prompt in row.prompts])
@@ -136,11 +136,11 @@ def _positions(
     positions = np.empty((1 if vision is None else vision.axes, row.length), dtype=np.int64)
     # 1. Prompts count from 0, unless images give their tokens positions of another kind.
     positions[:, in_prompts] = _ranges(np.zeros_like(prompt_lengths), prompt_lengths)
-    first_R = [len(sample.prompt.ids) for sample in row.samples]  # the position of each response's first token
+    first_S = [len(sample.prompt.ids) for sample in row.samples]  # the position of each response's first token
     if vision is not None:
-        first_R = _place_images(positions, row, vision)
+        first_S = _place_images(positions, row, vision)
     # 2. Responses count on from there, unless they hold images themselves.
-    positions[:, in_responses] = _ranges(first_R, response_lengths - 1)
+    positions[:, in_responses] = _ranges(first_S, response_lengths - 1)
     return positions, row.prompts if vision is None else _place_response_images(positions, row, vision)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.rewards.wire import Result
+from whet.rewards.result import check_scores
+from whet.rewards.wire import BAD, RESULTS, Reply, Result
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call of the function scores, and the seconds it may take."""
+    """One call of the function: the inputs it scores, and the seconds it may take."""
 
     seed: bytes
     inputs: list[dict[str, Any]]
@@ -21,12 +22,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended: one result per input, or the way it failed."""
+    """End of a call: one result per input, or the way it failed."""
 
     results: list[Result] = field(default_factory=list)
     failure: str = ""  # "raised", "timeout", "died", "bad result"; empty when there are results
     detail: str = ""  # the traceback, or what happened
     cause: str = ""  # equal for failures that need to be reported only once
+
+
+def outcome_of(reply: Reply) -> Outcome:
+    """Return the end of a call by the worker's reply."""
+    if reply.kind == RESULTS:
+        return Outcome(
+            [check_scores(result) or result if isinstance(result, dict) else result for result in reply.results]
+        )
+    if reply.kind == BAD:
+        return Outcome(failure="bad result", detail=reply.text)
+    return Outcome(failure="raised", detail=reply.text, cause=reply.cause)
 
 
 Done = Callable[[int, Outcome | BaseException], None]  # a call's position, and how it ended

@@ -19,10 +19,9 @@ from queue import SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 
 from whet.errors import UserError
-from whet.rewards.calls import Backlog, Call, Done, Outcome, Task
+from whet.rewards.calls import Backlog, Call, Done, Outcome, Task, outcome_of
 from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess, WorkerSetup
-from whet.rewards.result import check_scores
-from whet.rewards.wire import BAD, REFUSED, RESULTS, Reply
+from whet.rewards.wire import REFUSED
 
 FAILED_STARTS = 3  # in a row, before the rest of the calls are given up
 LONGEST_WAIT = 3600.0  # seconds; more than 24 days would overflow what the system takes
@@ -104,10 +103,7 @@ class WorkerPool:
             self._ring()
         if server is not None:
             server.join()
-        for worker in self._workers:
-            worker.release()
-        for worker in list(self._workers):
-            self._discard(worker)
+        self._discard_all(self._workers)
         self._wake.close()
         self._bell.close()
 
@@ -146,8 +142,8 @@ class WorkerPool:
         self._backlog.add(arrived)
         if gone:
             self._backlog.drop(gone)
-            for worker in [worker for worker in self._workers if worker.task in gone]:
-                self._discard(worker)  # a late reply must not be taken for the next call's
+            # A late reply must not be taken for the next call's.
+            self._discard_all([worker for worker in self._workers if worker.task in gone])
         with self._lock:
             if self._closed:
                 raise RuntimeError("the reward workers were ended while they scored")
@@ -163,10 +159,9 @@ class WorkerPool:
             tasks, self._arrived = self._arrived, []
             self._withdrawn.clear()
             self._server = None
-        for worker in list(self._workers):
-            if worker.task is not None:
-                tasks.append(worker.task)
-                self._discard(worker)
+        busy = [worker for worker in self._workers if worker.task is not None]
+        tasks += [worker.task for worker in busy if worker.task is not None]
+        self._discard_all(busy)
         while (waiting := self._backlog.take(fresh=True)) is not None:
             tasks.append(waiting)
         for task in tasks:
@@ -263,7 +258,7 @@ class WorkerPool:
             return Outcome(failure="died", detail=str(error), cause=str(error))
         if reply is not None:
             self._failed_starts = 0
-            return _outcome(reply)
+            return outcome_of(reply)
         if now < worker.deadline:
             return None
         stack = worker.where()
@@ -274,6 +269,13 @@ class WorkerPool:
         self._failed_starts += 1
         self._start_error = why
 
+    def _discard_all(self, workers: list[WorkerProcess]) -> None:
+        """End workers at the same time."""
+        for worker in workers:
+            worker.release()
+        for worker in list(workers):
+            self._discard(worker)
+
     def _discard(self, worker: WorkerProcess) -> None:
         worker.kill()
         if worker in self._workers:
@@ -283,16 +285,6 @@ class WorkerPool:
 def _is_doubtful(worker: WorkerProcess, outcome: Outcome) -> bool:
     """True if an earlier call of the worker may be what made this one fail."""
     return worker.served > 0 and (outcome.failure == "died" or (outcome.failure == "timeout" and worker.is_busy))
-
-
-def _outcome(reply: Reply) -> Outcome:
-    if reply.kind == RESULTS:
-        return Outcome(
-            [check_scores(result) or result if isinstance(result, dict) else result for result in reply.results]
-        )
-    if reply.kind == BAD:
-        return Outcome(failure="bad result", detail=reply.text)
-    return Outcome(failure="raised", detail=reply.text, cause=reply.cause)
 
 
 def _innermost(stack: str) -> str:

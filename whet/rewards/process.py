@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from whet.rewards.calls import Task
-from whet.rewards.channel import Channel
 from whet.rewards.function import RewardSource
 from whet.rewards.keeper import END_SECONDS, STATUS, WHERE_SIGNAL
 from whet.rewards.wire import (
@@ -31,6 +30,7 @@ from whet.rewards.wire import (
     HELLO,
     HELLO_LIMIT,
     LAST,
+    LENGTH,
     REFUSED,
     RESULT_LIMIT,
     RESULTS,
@@ -50,13 +50,88 @@ _BOOT = (
 )
 
 
+class Channel:
+    """Sends messages as fast as the other side reads them, and puts together the one that it sends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._outgoing = memoryview(b"")
+        self._incoming = bytearray()
+
+    def fileno(self) -> int:
+        """The file descriptor to wait for."""
+        return self._socket.fileno()
+
+    @property
+    def is_sending(self) -> bool:
+        """True while part of a message is unsent."""
+        return len(self._outgoing) > 0
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._socket.fileno() == -1
+
+    def send(self, message: bytes) -> None:
+        """Begin to send; `go_on` sends the rest."""
+        self._outgoing = memoryview(LENGTH.pack(len(message)) + message)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send what the other side takes now."""
+        try:
+            while self._outgoing:
+                self._outgoing = self._outgoing[self._socket.send(self._outgoing) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # the other side is gone: the read that follows says so
+            self._outgoing = memoryview(b"")
+
+    def receive(self, limit: int) -> bytes | None:
+        """The next message, or None if it is incomplete; EOFError at the end, WireError on one above the limit."""
+        while True:
+            if len(self._incoming) >= LENGTH.size:
+                (size,) = LENGTH.unpack_from(self._incoming)
+                if size > limit:
+                    raise WireError("it is too long")
+                end = LENGTH.size + size
+                if len(self._incoming) >= end:
+                    message = bytes(self._incoming[LENGTH.size : end])
+                    del self._incoming[:end]
+                    return message
+            try:
+                piece = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return None
+            except OSError:
+                raise EOFError from None
+            if not piece:
+                raise EOFError
+            self._incoming += piece
+
+    def is_silent(self) -> bool:
+        """True while the other side is there and has sent nothing that was not asked for."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self._incoming
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+
+
 class WorkerGoneError(Exception):
     """The worker ended, or no longer keeps to the protocol; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a pool is started with."""
+    """Settings that every worker of a pool is started with."""
 
     source: RewardSource
     declared: str | None  # worker.reward.reward_type
@@ -203,7 +278,7 @@ class WorkerProcess:
         return "the worker process closed its pipe"
 
     def _exit_code(self) -> int | None:
-        """How the worker ended (minus the signal's number where one killed it), as its keeper told before it ended."""
+        """Return the worker's exit code (minus the signal's number where one killed it), as its keeper told."""
         with contextlib.suppress(OSError):
             self._status += self._lifeline.recv(STATUS.size - len(self._status), socket.MSG_DONTWAIT)
         return os.waitstatus_to_exitcode(*STATUS.unpack(self._status)) if len(self._status) == STATUS.size else None

@@ -233,7 +233,7 @@ def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def reward_input(sample: Sample) -> dict[str, Any]:
-    """What a reward function sees of a sample: every column of its row, and three keys no column can hide."""
+    """Return what a reward function sees of a sample: every column of its row, and three keys no column can hide."""
     return {
         "prompt": sample.prompt.text,
         **sample.prompt.extra,

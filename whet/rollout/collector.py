@@ -46,7 +46,7 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """What one `submit` handed in."""
+    """Entries that one `submit` handed in."""
 
     entries: list[_Entry]
     scored: asyncio.Future[None] | None = None  # of functions that score the whole batch
@@ -93,7 +93,7 @@ class Collector:
 
     @property
     def pending(self) -> list[Ticket]:
-        """What was handed in and not taken, in that order; the groups of `ready` are among it."""
+        """Tickets that were not taken, in the order of `submit`; those of the groups in `ready` are among them."""
         with self._changed:
             return [entry.ticket for entry in self._entries.values()]
 

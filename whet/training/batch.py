@@ -7,7 +7,7 @@ much, and their old log-probs stay those of the policy that wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -16,17 +16,15 @@ from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.rewards.scorer import failure_counts
 from whet.tracking.console import Console
-from whet.training.filters import filter_names, keep_rule
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
-from whet.training.rollouts import Rollouts
+from whet.training.rollouts import Rollouts, sampling_params
 from whet.training.state import TrainerState
-from whet.training.validation import sampling_params
 from whet.types import Group, Prompt, Sample
 
 
 @dataclass(slots=True)
 class Batch:
-    """What a step trains on, and what else it sampled."""
+    """Samples that a step trains on, and what else it sampled."""
 
     samples: list[Sample]  # to train on; none when no group was worth it
     dropped: list[Sample]
@@ -36,7 +34,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Draws:
-    """What the draws of a step gave."""
+    """Groups and failures of the draws of one step."""
 
     groups: list[Group] = field(default_factory=list)
     count: int = 0
@@ -152,3 +150,55 @@ def _is_enough(config: Config, kept: Sequence[Group], draws: _Draws) -> bool:
 
 def _flat(groups: Sequence[Group]) -> list[Sample]:
     return list(chain.from_iterable(group.samples for group in groups))
+
+
+Rule = Callable[[Sequence[Sample]], bool]
+
+# Other words for a score, looked for where the reward function gives none of that name: verl's words for the reward.
+_SYNONYMS = {
+    **dict.fromkeys(("reward", "score", "seq_reward", "seq_final_reward"), "overall"),
+    "acc": "accuracy",
+    "accuracy": "acc",
+}
+
+
+def keep_rule(config: Config) -> Rule:
+    """Return the test that a group passes every filter of the config; a config without filters keeps all."""
+    rules = [rule for _, rule in _rules(config)]
+    return lambda group: all(rule(group) for rule in rules)
+
+
+def filter_names(config: Config) -> str:
+    """The keys that filter, for messages."""
+    return " and ".join(name for name, _ in _rules(config))
+
+
+def _rules(config: Config) -> Iterator[tuple[str, Rule]]:
+    algorithm = config.algorithm
+    if algorithm.filter_groups.enable:
+        metric = algorithm.filter_groups.metric
+        yield "algorithm.filter_groups", lambda group: _differs(scores_of(group, metric, "filter_groups.metric"))
+    if algorithm.online_filtering:
+        low, high, name = algorithm.filter_low, algorithm.filter_high, algorithm.filter_key
+        yield "algorithm.online_filtering", lambda group: low < _mean(scores_of(group, name, "filter_key")) < high
+    if config.trainer.rejection_sample:
+        yield "trainer.rejection_sample", lambda group: {s.reward for s in group} not in ({0.0}, {1.0})
+
+
+def scores_of(group: Sequence[Sample], name: str, key: str) -> list[float]:
+    """The score of that name of every sample; a sample whose reward failed counts with its fallback."""
+    given = {score for sample in group if sample.failure is None for score in sample.scores}
+    found = name if name in given or not given else _SYNONYMS.get(name, name)
+    if given and found not in given:
+        raise UserError(
+            f"algorithm.{key}={name}: the reward function gives no score of that name, only {', '.join(sorted(given))}"
+        )
+    return [sample.scores.get(found, sample.reward) for sample in group]
+
+
+def _differs(scores: Sequence[float]) -> bool:
+    return len(scores) == 1 or any(score != scores[0] for score in scores)
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores)

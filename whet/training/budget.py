@@ -1,4 +1,4 @@
-"""How many tokens a micro-batch has: what the config says, or what a GPU has room for."""
+"""Size of a micro-batch in tokens: the config's, or as many as a GPU has memory for."""
 
 from __future__ import annotations
 

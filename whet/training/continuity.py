@@ -84,5 +84,5 @@ def check_shape(checkpoint: Checkpoint, model: PretrainedConfig) -> None:
 
 
 def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether a value has one of the kinds; counts are not negative."""
+    """Return True if a value has one of the kinds; counts are not negative."""
     return isinstance(value, kinds) and not isinstance(value, bool) and not (isinstance(value, int) and value < 0)

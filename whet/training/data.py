@@ -71,7 +71,7 @@ def count_steps(config: Config, loader: PromptLoader | None, stages: Stages) -> 
 
 
 def draw_size(config: Config, rows: int) -> int:
-    """How many prompts a step draws at a time."""
+    """Return the number of prompts that a step draws at a time."""
     data = config.data
     if rows < data.rollout_batch_size or data.mini_rollout_batch_size is None:
         return data.rollout_batch_size  # with too few rows, the loader says what is wrong with it

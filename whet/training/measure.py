@@ -77,12 +77,12 @@ def correctness(samples: Sequence[Sample]) -> Callable[[Sample], float]:
 
 
 def is_solved(score: float) -> bool:
-    """Whether a score is that of a right answer."""
+    """Return True for the score of a right answer."""
     return score >= 1.0 - 1e-6
 
 
 def solved_groups(groups: Sequence[Sequence[Sample]]) -> tuple[int, int]:
-    """How many groups have only right answers, and how many have only answers without any score."""
+    """Count the groups that have only right answers, and those that have only answers without any score."""
     score = correctness([sample for group in groups for sample in group])
     scores = [[score(sample) for sample in group] for group in groups]
     return sum(all(map(is_solved, each)) for each in scores), sum(max(each) <= 0.0 for each in scores)

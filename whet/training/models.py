@@ -53,12 +53,6 @@ def open_models(
     return Models(engine, learner, critic, reference, configure)
 
 
-def publish(models: Models, version: int) -> None:
-    """Give the engine the policy's weights as they are now, under this version."""
-    with models.learner.engine_weights() as weights:
-        models.engine.load_weights(weights, version)
-
-
 def configure_models(models: Models, config: Config) -> None:
     """Let the models go on under the config of another stage, wherever they are."""
     models.configure(config)

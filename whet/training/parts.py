@@ -13,7 +13,6 @@ from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.model.load import load_model
 from whet.rewards.scorer import RewardScorer
-from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
 from whet.training.budget import budget
 from whet.training.device import Placement
@@ -84,21 +83,3 @@ def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Lo
     actor = config.worker.actor
     tokens, shared = budget(config, "actor", model), shares_weights(config)
     return LocalLearner(model, actor, config.worker.rollout.temperature, total_steps, tokens, shared)
-
-
-def recompute_old_log_probs(config: Config) -> bool:
-    """Whether old log-probs need a pass of their own.
-
-    With one update per rollout and an engine of exact log-probs the sampler's numbers are the learner's own. With more
-    updates the ratio is taken against them many times over, and another engine, or one on devices of its own where
-    nothing is sharded, computes them differently: then they are made by the learner.
-    """
-    actor, correction = config.worker.actor, config.algorithm.rollout_correction
-    if actor.recompute_old_log_probs is not None:
-        return actor.recompute_old_log_probs
-    if correction.active:  # which compares the learner's with the sampler's, or takes the latter for old ones
-        return not correction.bypass_mode
-    most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
-    one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
-    own = engine_can(config).exact_log_probs and config.trainer.placement.rollout is None
-    return not (one_update and own)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,13 +15,9 @@ from whet.config.schema.algorithm import AlgorithmConfig
 from whet.data.masking import masked, seed_of
 from whet.errors import UserError
 from whet.model.processor import Processor
-from whet.rollout.registry import engine_can
 from whet.training.measure import StepClock
-from whet.training.parts import recompute_old_log_probs
+from whet.training.signals import SignalInputs, recomputes_old_log_probs
 from whet.types import Prompt, Sample
-
-if TYPE_CHECKING:
-    from whet.training.signals import Sources
 
 
 def check_sees_images(config: AlgorithmConfig, processor: Processor | None) -> None:
@@ -41,27 +36,27 @@ def is_visual(prompt: Prompt) -> bool:
 
 
 def visual_dependency(
-    sources: Sources, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
+    inputs: SignalInputs, samples: Sequence[Sample], old_log_probs_BT: Tensor, step: int, clock: StepClock
 ) -> Tensor:
     """Return (B, T): the dependency S of each token, 0 for text-only prompts, which need no pass."""
-    algorithm, found_BT = sources.config.algorithm, torch.zeros_like(old_log_probs_BT)
+    algorithm, found_BT = inputs.config.algorithm, torch.zeros_like(old_log_probs_BT)
     rows = [row for row, sample in enumerate(samples) if is_visual(sample.prompt)]
     if not rows:
         return found_BT
     chosen = [samples[row] for row in rows]
     with clock.stage("mask_images", len(rows)):
-        assert sources.processor is not None, "checked by check_sees_images"
-        twins = mask_samples(chosen, sources.processor, algorithm, sources.config.worker.rollout.seed, step)
+        assert inputs.processor is not None, "checked by check_sees_images"
+        twins = mask_samples(chosen, inputs.processor, algorithm, inputs.config.worker.rollout.seed, step)
     with clock.stage("masked_log_probs"):
         if algorithm.perception_kl == "full":
-            dependency = bounded(sources.models.learner.masked_kl(chosen, twins))
+            dependency = bounded(inputs.models.learner.masked_kl(chosen, twins))
         else:
-            masked_BT = sources.models.learner.log_probs(twins)
+            masked_BT = inputs.models.learner.log_probs(twins)
             T = masked_BT.shape[1]
             plain_BT = old_log_probs_BT[rows, :T].clone()
-            moved = [i for i, sample in enumerate(chosen) if not _is_of_these_weights(sources, sample)]
+            moved = [i for i, sample in enumerate(chosen) if not _is_of_these_weights(inputs, sample)]
             if moved:  # the difference would be that of two policies
-                own_BT = sources.models.learner.log_probs([chosen[i] for i in moved])
+                own_BT = inputs.models.learner.log_probs([chosen[i] for i in moved])
                 plain_BT[moved, : own_BT.shape[1]] = own_BT
             dependency = token_dependency(masked_BT, plain_BT)
     found_BT[rows, : dependency.shape[1]] = dependency
@@ -88,9 +83,9 @@ def mask_samples(
     return [replace(sample, prompt=prompts[key]) for key, sample in zip(keys, samples)]
 
 
-def _is_of_these_weights(sources: Sources, sample: Sample) -> bool:
+def _is_of_these_weights(inputs: SignalInputs, sample: Sample) -> bool:
     """Return True if a sample's old log-probs are the learner's, under the current weights."""
-    config = sources.config
-    if recompute_old_log_probs(config):
-        return config.algorithm.rollout_correction.active or sample.version == sources.models.engine.version
-    return engine_can(config).exact_log_probs and sample.version == sources.models.engine.version
+    config = inputs.config
+    if recomputes_old_log_probs(config, inputs.models.engine):
+        return config.algorithm.rollout_correction.active or sample.version == inputs.models.engine.version
+    return inputs.models.engine.capabilities.exact_log_probs and sample.version == inputs.models.engine.version

@@ -133,12 +133,8 @@ class RankWorker:
 
     def answer(self, part: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of this rank's learner, critic or reference; the other side of `remote.remote`."""
-        parts: dict[str, object | None] = {
-            "learner": self._learner,
-            "critic": self._critic,
-            "reference": self._learner.reference,
-        }
-        present = {name: each for name, each in parts.items() if each is not None}
+        held = {"learner": self._learner, "critic": self._critic, "reference": self._learner.reference}
+        present = {name: each for name, each in held.items() if each is not None}
         return answer(present, {"tokenizer": self._tokenizer}, part, method, arguments, first=self._rank.rank == 0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a run continues from, and whether there is room for what it will save."""
+"""Find the checkpoint that a run continues from, and check the disk space for what it will save."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config
+from whet.config.schema.rollout import RolloutConfig
 from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.collector import Collector
@@ -14,6 +16,30 @@ from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.single_turn import SingleTurn
 from whet.training.measure import StepClock
 from whet.types import Group, Prompt, Sample
+
+# Validation draws from a stream of its own, the same at every validation, so that two of them compare.
+_VALIDATION_STREAM = 0x76616C
+
+
+def sampling_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
+    """Return the sampling parameters of a rollout config."""
+    return SamplingParams(
+        n=config.n,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        max_tokens=max_tokens,
+        stop=tuple(config.stop),
+        ignore_eos=config.ignore_eos,
+        seed=config.seed,
+    )
+
+
+def validation_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
+    """Return those of validation, given the rollout config with its overrides applied."""
+    params = sampling_params(config, max_tokens)
+    return replace(params, seed=params.seed + _VALIDATION_STREAM)
 
 
 class Rollouts:
@@ -87,4 +113,5 @@ class Rollouts:
             sample.text = text
 
     def _penalise(self, samples: Sequence[Sample]) -> None:
-        penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)
+        if self.config.worker.reward.overlong_buffer.enable:
+            penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)

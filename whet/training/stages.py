@@ -1,4 +1,4 @@
-"""Which stage of `trainer.stages` a run is in, and when it goes on to the next."""
+"""Position of a run in `trainer.stages`, and the condition that ends a stage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stages:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last stage has ended."""
+        """True if the last stage has ended."""
         return bool(self._stages) and self._index >= len(self._stages)
 
     def total_steps(self) -> int | None:

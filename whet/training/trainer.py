@@ -24,11 +24,11 @@ from whet.training.fit import FitLoop
 from whet.training.groups import load_groups, save_groups
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.models import configure_models, publish, trained_models
+from whet.training.models import configure_models, trained_models
 from whet.training.objective import objective, warn_of_skips
 from whet.training.plan import Models
 from whet.training.rollouts import Rollouts
-from whet.training.signals import Sources, compute_signals, old_log_probs, reference_log_probs
+from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.validation import validate
@@ -81,10 +81,10 @@ class Trainer(FitLoop):
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
         """Update the policy on scored samples; return what happened as metrics."""
         config, models, step = self.config, self.models, self.state.step
-        sources = Sources(config, models, self.rollouts, self.model.processor)
-        old = old_log_probs(sources, samples, clock)
-        ref = reference_log_probs(sources, samples, clock)
-        computed = compute_signals(sources, samples, old, step, clock)
+        inputs = SignalInputs(config, models, self.rollouts, self.model.processor)
+        old = old_log_probs(inputs, samples, clock)
+        ref = reference_log_probs(inputs, samples, clock)
+        computed = compute_signals(inputs, samples, old, step, clock)
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
         experience, drawn_anew = resampled(experience, config, step)
         metrics |= drawn_anew
@@ -99,9 +99,10 @@ class Trainer(FitLoop):
                 mini_batch = config.worker.actor.global_batch_size * config.worker.rollout.n
                 chosen, version = experience.samples, models.engine.version
                 metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version)
-            warn_of_skips(metrics, step, self.console.warn)
+            if metrics.get("actor/update_skipped"):
+                warn_of_skips(metrics, step, self.console.warn)
             with clock.stage("weights"):
-                publish(models, models.engine.version + 1)
+                self.publish(models.engine.version + 1)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
@@ -143,6 +144,11 @@ class Trainer(FitLoop):
                 self.configure()
                 self.stages.announce()
 
+    def publish(self, version: int) -> None:
+        """Give the engine the policy's weights as they are now, under this version."""
+        with self.models.learner.engine_weights() as weights:
+            self.models.engine.load_weights(weights, version)
+
     def configure(self) -> None:
         """Go on under the config of the current stage; nothing is loaded or lost by it."""
         config = self.config = self.rollouts.config = self.stages.config
@@ -177,7 +183,7 @@ class Trainer(FitLoop):
     def restore(self) -> None:
         """Continue from the checkpoint that the models were built from, if any, under the config of its stage."""
         checkpoint, state = self.store.checkpoint, self.state
-        publish(self.models, checkpoint.meta["version"] if checkpoint else 0)
+        self.publish(checkpoint.meta["version"] if checkpoint else 0)
         if checkpoint is not None:
             meta = checkpoint.meta
             state.step, state.samples_drawn = checkpoint.step, meta["samples_drawn"]

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import comb
 
 from whet.config import Config, val_rollout
-from whet.config.schema.rollout import RolloutConfig
 from whet.data.loader import PromptLoader
-from whet.rollout.engine import SamplingParams
 from whet.training.measure import StepClock, correctness, is_solved, mean_scores
-from whet.training.rollouts import Rollouts
+from whet.training.rollouts import Rollouts, validation_params
 from whet.types import Prompt, Sample
-
-# Validation draws from a stream of its own, the same at every validation, so that two of them compare.
-_VALIDATION_STREAM = 0x76616C
-
-
-def sampling_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
-    """How samples are drawn under a rollout config."""
-    return SamplingParams(
-        n=config.n,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        min_p=config.min_p,
-        max_tokens=max_tokens,
-        stop=tuple(config.stop),
-        ignore_eos=config.ignore_eos,
-        seed=config.seed,
-    )
-
-
-def validation_params(config: RolloutConfig, max_tokens: int) -> SamplingParams:
-    """How validation samples are drawn, given the rollout config with its overrides applied."""
-    params = sampling_params(config, max_tokens)
-    return replace(params, seed=params.seed + _VALIDATION_STREAM)
 
 
 def validate(

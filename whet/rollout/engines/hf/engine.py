@@ -21,9 +21,8 @@ from whet.model import attention
 from whet.model.modality import check_prompt, placeholder_ids, vision_of
 from whet.model.vision import TIMES
 from whet.rollout.batch_engine import BatchEngine
-from whet.rollout.engine import Progress, SamplingParams, Start, ids_of
+from whet.rollout.engine import Begun, Progress, SamplingParams, Start, begin, ids_of
 from whet.rollout.engines.hf.spec import CAPABILITIES
-from whet.rollout.start import Begun, begin
 from whet.rollout.uniforms import stream_keys
 from whet.rollout.whole import refuse_params
 from whet.types import FinishReason, Prompt, Sample

@@ -108,8 +108,8 @@ class NativeEngine(StepLoop):
                 with contextlib.suppress(RuntimeError):  # the caller's loop has closed: nobody waits any more
                     loop.call_soon_threadsafe(wake)
 
-        request = self.submit(prompt, params, sample_id, finished)
-        loop.call_soon(self._drive)  # behind calls that begin in the same turn: what begins together is read together
+        request = self.request(prompt, params, sample_id, finished)
+        self.submit_together(request, loop.call_soon)  # with the calls that begin in the same turn of the loop
         try:
             await done
         finally:

@@ -17,12 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.modality import check_prompt
-from whet.rollout.engine import SamplingParams, Start
+from whet.rollout.engine import Begun, SamplingParams, Start, begin
 from whet.rollout.engines.native.runner import Drawn, Runner
 from whet.rollout.engines.native.scheduler import Scheduler
 from whet.rollout.engines.native.sequence import Kept, Request, Sequence
-from whet.rollout.engines.native.stop import StopCheck
-from whet.rollout.start import Begun, begin
+from whet.rollout.stop import StopCheck
 from whet.rollout.uniforms import stream_keys
 
 
@@ -46,6 +45,7 @@ class StepLoop:
         self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
         self._queue = threading.Lock()  # held for moments: the inbox and the thread
         self._inbox: list[Callable[[], None]] = []  # requests that join and leave with the next step, in their order
+        self._beginning: list[Request] = []  # requests that wait for others that begin with them
         self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
         self.preemptions = 0  # sequences that gave their memory to older ones, so far
@@ -65,24 +65,55 @@ class StepLoop:
         on_tokens: Callable[[], None] | None = None,
     ) -> Request:
         """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
+        request = self.request(prompt, params, sample_id, on_finish, on_tokens)
+        with self._queue:
+            self._inbox.append(partial(self._join, request))
+        return request
+
+    def request(
+        self,
+        prompt: Start,
+        params: SamplingParams,
+        sample_id: int = 0,
+        on_finish: Callable[[Request], None] | None = None,
+        on_tokens: Callable[[], None] | None = None,
+    ) -> Request:
+        """Return a request that is in order and not queued."""
         begun = begin(prompt)
         self._check(begun, params)
         keys = stream_keys(params.seed, torch.arange(params.n) + sample_id, begun.written).tolist()
         request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
         request.begun, request.sample_id = begun, sample_id
-        with self._queue:
-            self._inbox.append(partial(self._join, request))
         return request
+
+    def submit_together(self, request: Request, later: Callable[[Callable[[], None]], object]) -> None:
+        """Queue a request with all others that come before `later` calls back: one step reads the prompts of all."""
+        with self._queue:
+            self._beginning.append(request)
+        later(self._begin_together)
+
+    def _begin_together(self) -> None:
+        with self._queue:
+            self._join_beginning()
+        self._drive()
+
+    def _join_beginning(self) -> None:
+        self._inbox += [partial(self._join, request) for request in self._beginning]
+        self._beginning = []
 
     def withdraw(self, request: Request) -> None:
         """Let a request leave; its unfinished sequences end as "abort" with what they have."""
         with self._queue:
-            self._inbox.append(partial(self._leave, request.sequences))
+            if request in self._beginning:
+                self._beginning.remove(request)
+            else:
+                self._inbox.append(partial(self._leave, request.sequences))
 
     def abort(self, sample_ids: Collection[int] | None = None) -> None:
         """End samples that are being written, all or those of some ids; their callers get what was written."""
         with self._queue:
+            self._join_beginning()
             self._inbox.append(partial(self._abort, None if sample_ids is None else frozenset(sample_ids)))
 
     @torch.no_grad()  # not inference_mode: the model may cache tensors that training uses too

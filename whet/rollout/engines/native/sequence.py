@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from whet.rollout.engine import SamplingParams
+from whet.rollout.engine import Begun, SamplingParams
 from whet.rollout.engines.native.pages import PromptPages
-from whet.rollout.start import Begun
 from whet.types import FinishReason, Prompt, Sample
 
 

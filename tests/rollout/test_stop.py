@@ -7,7 +7,7 @@ import torch
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.sequence import Request, Sequence
-from whet.rollout.engines.native.stop import StopCheck
+from whet.rollout.stop import StopCheck
 from whet.types import Prompt
 
 
