@@ -63,8 +63,7 @@ class Collector:
     samples of one group, or with `together` of all that one `submit` handed in, for functions that see a whole batch.
     Both run many at a time and must not block the event loop.
 
-    The first error ends everything in flight, and whoever waits for more is raised it until `resume`. Methods may be
-    called from any thread.
+    The first error ends everything in flight; waiting raises it until `resume`. Methods may be called from any thread.
     """
 
     def __init__(self, rollout: Rollout, score: Score, limit: int | None = None, together: bool = False) -> None:
@@ -80,8 +79,7 @@ class Collector:
         self._ending: set[asyncio.Task[None]] = set()  # those that were cancelled
         self._handed_in = 0
         self._error: BaseException | None = None
-        self._held = False  # nothing begins
-        self._closed = False
+        self._held = self._closed = False  # held: nothing begins
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -114,15 +112,14 @@ class Collector:
         with self._changed:
             if self._closed:
                 raise RuntimeError("the collector is closed")
-            batch = _Batch([])
-            for row, prompt, its in zip(rows, prompts, ids, strict=True):
-                ticket = Ticket(self._handed_in + len(batch.entries), row, prompt, its)
-                batch.entries.append(_Entry(ticket, batch))
-            self._handed_in += len(batch.entries)
+            batch, numbers = _Batch([]), range(self._handed_in, self._handed_in + len(rows))
+            tickets = [Ticket(*each) for each in zip(numbers, rows, prompts, ids, strict=True)]
+            batch.entries = [_Entry(ticket, batch) for ticket in tickets]
+            self._handed_in += len(tickets)
             self._entries |= {entry.ticket.number: entry for entry in batch.entries}
             self._waiting += batch.entries
             self._soon(self._begin)
-            return [entry.ticket for entry in batch.entries]
+            return tickets
 
     def wait_sampled(self, progress: Progress | None = None) -> None:
         """Wait until everything handed in is sampled; some of it may not be scored yet."""
@@ -219,7 +216,6 @@ class Collector:
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
         loop.run_forever()
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -253,9 +249,7 @@ class Collector:
                 self._changed.notify_all()
             if self._together:
                 self._begin()
-                await self._score_batch(entry.batch)
-            else:
-                await self._score(samples)
+            await (self._score_batch(entry.batch) if self._together else self._score(samples))
         except (KeyboardInterrupt, SystemExit) as error:  # which would end the thread
             raise RuntimeError(f"{type(error).__name__} in a rollout or a scorer") from error
         with self._changed:
@@ -300,5 +294,5 @@ class Collector:
     def _cancel_tasks(self) -> None:
         with self._changed:
             self._ending |= self._tasks
-        for task in list(self._ending):
-            task.cancel()
+            for task in self._ending:
+                task.cancel()
