@@ -14,11 +14,12 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.rollout.engine import Begun, Piece, Progress, SamplingParams, Start, Weights, begin, ids_of
-from whet.rollout.engines.native.scheduler import Request, StopCheck
-from whet.rollout.engines.native.scheduler import Sequence as Response
+from whet.rollout.engines.native.sequence import Request
+from whet.rollout.engines.native.sequence import Sequence as Response
 from whet.rollout.engines.server.background import BackgroundLoop
 from whet.rollout.engines.server.client import KEY, Client
 from whet.rollout.spec import Capabilities
+from whet.rollout.stop import StopCheck
 from whet.rollout.uniforms import stream_keys
 from whet.rollout.whole import Gate, refuse_params, stream_whole
 from whet.types import FinishReason, Prompt, Sample

@@ -25,14 +25,15 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from whet.errors import UserError
 from whet.model.modality import placeholder_ids
 from whet.rollout.engine import Begun, Piece, Progress, SamplingParams, Start, Weights, begin, ids_of
-from whet.rollout.engines.native.scheduler import Request, StopCheck
-from whet.rollout.engines.native.scheduler import Sequence as Response
+from whet.rollout.engines.native.sequence import Request
+from whet.rollout.engines.native.sequence import Sequence as Response
 from whet.rollout.engines.vllm.media import MediaWriter
 from whet.rollout.engines.vllm.replicas import Replicas
 from whet.rollout.engines.vllm.settings import Settings, write_folder
 from whet.rollout.engines.vllm.spec import IN_PROCESS
 from whet.rollout.engines.vllm.streaming import Reply, Stream, append
 from whet.rollout.spec import Capabilities
+from whet.rollout.stop import StopCheck
 from whet.rollout.uniforms import stream_keys
 from whet.rollout.whole import Gate, refuse_params, stream_whole
 from whet.types import Prompt, Sample

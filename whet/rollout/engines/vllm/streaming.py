@@ -9,9 +9,10 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rollout.engine import Piece, SamplingParams
-from whet.rollout.engines.native.scheduler import Request, StopCheck
-from whet.rollout.engines.native.scheduler import Sequence as Response
+from whet.rollout.engines.native.sequence import Request
+from whet.rollout.engines.native.sequence import Sequence as Response
 from whet.rollout.engines.native.streaming import Growth
+from whet.rollout.stop import StopCheck
 from whet.types import Prompt
 
 Reply = dict[str, Any]
