@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from book_runner import VOCABULARY, BookRunner, BookStorage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout.engines.native.book_runner import VOCABULARY, BookRunner, BookStorage
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
