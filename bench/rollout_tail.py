@@ -125,6 +125,14 @@ def ends_of(vocabulary: int, mean: int) -> frozenset[int]:
     return frozenset(random.Random(0).sample(range(vocabulary), count))
 
 
+def warm_up(engine: NativeEngine, prompts: list[Prompt], slots: int) -> None:
+    """Compile kernels and capture the graph of every batch size: powers of two up to 64, then multiples of 64."""
+    for size in [1, 2, 4, 8, 16, 32, *range(64, slots + 1, 64)]:
+        if size <= slots:
+            each = [prompts[i % len(prompts)] for i in range(size)]
+            engine.generate(each, SamplingParams(max_tokens=2, ignore_eos=True))
+
+
 def run_round(engine: NativeEngine, prompts: list[Prompt], params: SamplingParams, device: str) -> dict[str, Any]:
     """Sample everything once; rate, lengths, and the slots in use over time."""
     before = engine.occupancy().preemptions
@@ -174,13 +182,13 @@ def main() -> None:
     workload = WORKLOADS[name]
     began = time.perf_counter()
     model = build_model(workload.config(), device)
-    vocabulary = model.config.vocab_size
+    vocabulary, slots = model.config.vocab_size, arguments.slots or workload.slots
     engine = NativeEngine(
         model,
         NoText(),  # type: ignore[arg-type]
         ends_of(vocabulary, workload.mean),
-        max_num_seqs=arguments.slots or workload.slots,
-        max_model_len=None if arguments.first_request else workload.prompt_tokens[1] + workload.max_tokens,
+        max_num_seqs=slots,
+        max_model_len=workload.prompt_tokens[1] + workload.max_tokens,
         memory_share=arguments.memory,
     )
     rng = random.Random(1)
@@ -198,6 +206,9 @@ def main() -> None:
     if arguments.first_request:
         short = engine.generate(prompts[:1], SamplingParams(max_tokens=arguments.first_request, ignore_eos=True))
         result["first_request_tokens"] = sum(len(sample.ids) for sample in short)
+    begin = time.perf_counter()
+    warm_up(engine, prompts, slots)
+    result["warm_up_s"] = time.perf_counter() - begin
     rounds = []
     for seed in range(arguments.rounds):
         params = SamplingParams(n=workload.samples, max_tokens=workload.max_tokens, seed=seed)
@@ -223,7 +234,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("--rounds", type=int, default=2, help="the first has to compile kernels and capture graphs")
+    parser.add_argument("--rounds", type=int, default=2, help="times that everything is sampled")
     parser.add_argument("--slots", type=int, help="max_num_seqs")
     parser.add_argument("--memory", type=float, default=0.6, help="gpu_memory_utilization")
     parser.add_argument("--first-request", type=int, default=0, metavar="TOKENS", help="a short request goes first")

@@ -142,6 +142,37 @@ def test_memory_is_given_back_with_the_object(library: FakeLibrary) -> None:
     assert library.calls == ["synchronize", "cuMemUnmap", "cuMemAddressFree"]
 
 
+def test_rows_grow_in_place_and_are_given_back_together(library: FakeLibrary) -> None:
+    memory = DeviceMemory("cuda", 5 * GRAIN - 1, Driver(library), rows=2)
+    assert (memory.row_bytes, memory.nbytes) == (5 * GRAIN, 10 * GRAIN)
+    pieces = []
+    for nbytes in (GRAIN + 1, 2 * GRAIN, 3 * GRAIN):  # the second is mapped already
+        library.calls.clear()
+        memory.map(nbytes)
+        pieces.append(library.calls.count("cuMemMap"))
+    assert pieces == [2, 0, 2]
+    assert [arg.value for arg in library.args["cuMemMap"][:2]] == [ADDRESS + 7 * GRAIN, GRAIN]
+    library.calls.clear()
+    memory.unmap()
+    assert library.calls == ["synchronize", *["cuMemUnmap"] * 4]
+    assert not memory.mapped
+    with pytest.raises(ValueError, match="do not fit"):
+        memory.map(5 * GRAIN + 1)
+
+
+def test_a_growth_that_fails_in_one_row_is_undone_in_all(library: FakeLibrary) -> None:
+    memory = DeviceMemory("cuda", 4 * GRAIN, Driver(library), rows=3)
+    memory.map(GRAIN)
+    library.calls.clear()
+    library.failures["cuMemCreate"] = [0, 2, 0, 0, 2]  # the second row, and the third when it is tried once more
+    with pytest.raises(torch.OutOfMemoryError, match="GiB wanted"):
+        memory.map(3 * GRAIN)
+    assert library.calls.count("cuMemUnmap") == 1 + 2
+    library.calls.clear()
+    memory.unmap()
+    assert library.calls.count("cuMemUnmap") == 3  # what was there before
+
+
 def test_what_it_refuses(library: FakeLibrary) -> None:
     with pytest.raises(ValueError, match="positive"):
         DeviceMemory("cuda", 0, Driver(library))
@@ -204,4 +235,22 @@ def test_more_than_the_device_has() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="GiB wanted"):
         memory.map()
     assert not memory.mapped
+    memory.close()
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_rows_keep_their_contents_and_addresses_as_they_grow() -> None:
+    memory = DeviceMemory("cuda", 64 << 20, rows=4)
+    memory.map(8 << 20)
+    flat = memory.tensor((memory.nbytes,), torch.uint8).view(torch.float32)
+    x = flat.as_strided((4, 16 << 20), (memory.row_bytes // 4, 1))
+    x[:, : 2 << 20] = torch.arange(1.0, 5.0, device="cuda")[:, None]
+    free = torch.cuda.mem_get_info()[0]
+    memory.map(64 << 20)
+    assert free - torch.cuda.mem_get_info()[0] >= 4 * (56 << 20)
+    assert x[:, : 2 << 20].sum(dim=1).tolist() == [n * (2 << 20) for n in (1.0, 2.0, 3.0, 4.0)]
+    assert not x[:, 2 << 20 :].any()
+    memory.unmap()
+    assert torch.cuda.mem_get_info()[0] >= free
     memory.close()

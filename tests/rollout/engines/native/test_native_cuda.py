@@ -67,9 +67,9 @@ def test_graphs_draw_what_is_launched_kernel_by_kernel(path: str, tokenizer: Any
 
 
 def test_graphs_outlive_the_memory_of_the_cache(path: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whet.rollout.engines.native import graph
+    from whet.rollout.engines.native import storage
 
-    monkeypatch.setattr(graph, "KEPT_CACHE", 0.0)
+    monkeypatch.setattr(storage, "kept_cache", lambda total, weights: 0)
     params = SamplingParams(n=2, max_tokens=30, seed=2)
     engine = _engine(path, tokenizer)
     expected = engine.generate(_prompts(7), params)
@@ -81,6 +81,38 @@ def test_graphs_outlive_the_memory_of_the_cache(path: str, tokenizer: Any, monke
     drawn = engine.generate(_prompts(7), params)
     assert [s.ids for s in drawn] == [s.ids for s in expected]
     assert engine._runner._graphs == captured  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_samples_under_preemption_and_in_chunks(path: str, tokenizer: Any, exact: bool) -> None:
+    """In exact mode to the bit; else each sequence agrees up to the first token that rounding decides."""
+    params = SamplingParams(n=4, max_tokens=150, seed=4, ignore_eos=True)
+    expected = _engine(path, tokenizer, exact=exact).generate(_prompts(7), params)
+    model = load_model(path, torch.bfloat16, "cuda")
+    if exact:
+        make_exact(model)
+    engine = NativeEngine(model, tokenizer, frozenset({1}), 28, max_num_batched_tokens=32)
+    engine._runner._storage.capacity = lambda: 1 + 80  # type: ignore[attr-defined]
+    drawn = engine.generate(_prompts(7), params)
+    assert engine.occupancy().preemptions > 0
+    assert engine.occupancy().pages_used == 0
+    if exact:
+        assert [s.ids for s in drawn] == [s.ids for s in expected]
+        assert [s.log_probs for s in drawn] == [s.log_probs for s in expected]
+    else:
+        alike = sum(a.ids[:20] == b.ids[:20] for a, b in zip(drawn, expected))
+        assert alike > len(drawn) * 0.8
+
+
+def test_the_cache_takes_what_is_used_and_no_more(path: str, tokenizer: Any) -> None:
+    engine = _engine(path, tokenizer, slots=8)
+    engine.generate(_prompts(1), SamplingParams(max_tokens=2))
+    first = engine.occupancy().pages
+    share = engine._runner._storage.capacity()  # type: ignore[attr-defined]
+    assert first < share // 16
+    long = [Prompt("long", [5] * 16_000, "")] * 8
+    drawn = engine.generate(long, SamplingParams(max_tokens=40, ignore_eos=True))
+    assert [len(s.ids) for s in drawn] == [40] * 8
 
 
 def test_exact_samples_do_not_depend_on_the_batch(path: str, tokenizer: Any) -> None:

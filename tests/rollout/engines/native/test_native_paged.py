@@ -51,8 +51,8 @@ def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pyte
             if hasattr(sys.modules[name], "LOOKAHEAD"):
                 monkeypatch.setattr(f"{name}.LOOKAHEAD", 2)
 
-    def make(slots: int = 8, ends: frozenset[int] = frozenset({1})) -> NativeEngine:
-        engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots)
+    def make(slots: int = 8, ends: frozenset[int] = frozenset({1}), budget: int = 8192) -> NativeEngine:
+        engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots, budget)
         assert isinstance(engine._runner, PagedRunner)
         return engine
 
@@ -155,6 +155,16 @@ def test_few_pages_serve_many_sequences_one_after_the_other(paged: Make, plain: 
     engine._runner._storage.capacity = lambda: 6  # type: ignore[attr-defined]
     params = SamplingParams(n=4, max_tokens=5, seed=6)
     _alike(engine.generate(_prompts(20, 3), params), plain.generate(_prompts(20, 3), params))
+
+
+def test_preempted_samples_and_prompts_in_parts_are_the_same(paged: Make, plain: NativeEngine) -> None:
+    """Two samples of 20 tokens need five pages and have four; what is read again is cut into threes."""
+    params = SamplingParams(n=2, max_tokens=20, seed=6, ignore_eos=True)
+    engine = paged(slots=2, budget=3)
+    engine._runner._storage.capacity = lambda: 1 + 4  # type: ignore[attr-defined]
+    _alike(engine.generate(_prompts(5), params), plain.generate(_prompts(5), params))
+    assert engine.occupancy().preemptions == 1
+    assert _all_pages_are_free(engine)
 
 
 def test_what_never_fits_is_refused_and_the_engine_goes_on(paged: Make) -> None:

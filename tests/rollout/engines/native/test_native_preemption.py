@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from book_runner import VOCABULARY, BookRunner, BookStorage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout.engines.native.book_runner import VOCABULARY, BookRunner, BookStorage
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
@@ -24,9 +25,11 @@ ENDS = frozenset({3, 11})
 PLENTY = 100_000
 
 
-@pytest.fixture(autouse=True)
-def _no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_loop, "check_prompt", lambda model, prompt: None)
+@pytest.fixture(scope="module", autouse=True)
+def _no_model() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_loop, "check_prompt", lambda model, prompt: None)
+        yield
 
 
 def _engine(pages: int, slots: int = 8, budget: int = 64, ends: frozenset[int] = ENDS, room: int | None = None) -> Any:
@@ -153,9 +156,9 @@ def test_a_preempted_sequence_does_not_return_before_pages_are_free() -> None:
 
 def test_what_can_never_fit_is_refused_before_anything_is_sampled() -> None:
     engine = _engine(pages=5)
-    stays = engine.submit(_prompt("fits", 3), SamplingParams(max_tokens=4 * PAGE - 2), 0)
-    with pytest.raises(UserError, match=r"long: 3 prompt tokens and 63 new ones .*gpu_memory_utilization"):
-        engine.submit(_prompt("long", 3), SamplingParams(max_tokens=4 * PAGE - 1), 1)
+    stays = engine.submit(_prompt("fits", 3), SamplingParams(max_tokens=3 * PAGE - 2), 0)
+    with pytest.raises(UserError, match=r"long: 3 prompt tokens and 47 new ones .*gpu_memory_utilization"):
+        engine.submit(_prompt("long", 3), SamplingParams(max_tokens=3 * PAGE - 1), 1)
     _finish(engine, [stays])
     assert stays.error is None
 

@@ -228,27 +228,32 @@ class PagedRunner:
             self._one_token(B, how)
 
     def _one_token(self, B: int, how: How) -> None:
-        """Forward, sample, write down, move on; everything stays on the device."""
-        table = self._block_table
-        # Cut into shares, a sequence's sums are added in another order: not where bits must not depend on the batch.
-        kv_heads = self._storage.shape.kv_heads
-        splits = 1 if is_exact(self.model) else choose_splits(B, kv_heads, self._processors, self._longest)
+        """Draw the next token of the first B slots; everything stays on the device, so that a graph can hold it."""
+        table, never = self._block_table, self._never
+        # 1. Of each slot: where its next keys and values go, how many tokens it then has, and its random number; (B,).
         slots_B, lengths_B, uniforms_B = slot_state.prepare(self._state, table, PAGE, B)
         ids_B, positions_B = self._state[slot_state.TOKEN, :B], self._state[slot_state.POSITION, :B]
-        if self._never is not None:  # a model that reads images
+        if never is not None:  # a model that reads images
             last, behind = self._offsets[:, :B]
             positions_B = positions_B + torch.where(self._state[slot_state.WRITTEN, :B] == 0, last, behind)
-        attention = PagedAttention(self._storage.data, table, slots_B, lengths_B, splits)
+        # 2. One pass over the last token of each slot, which reads the pages that its row of the table lists; (B, V).
+        attention = PagedAttention(self._storage.data, table, slots_B, lengths_B, self._splits(B))
         logits_BV = head_of(self.model).logits(hidden_states(self.model, ids_B, positions_B, attention))
-        never = self._never
+        # 3. Tokens (B,) and their log-probs (B,), the latter as the learner computes them.
         if how.temperature is not None and not how.filtered:
             possible_BV = logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
             tokens_B, log_probs_B = sample(possible_BV, how.temperature, uniforms_B)
         else:
             tokens_B, log_probs_B = sample_rows(logits_BV, self._filters.first(B), uniforms_B, never=never)
-        if how.temperature is not None and (how.filtered or never is not None):  # as the learner computes it
+        if how.temperature is not None and (how.filtered or never is not None):
             log_probs_B, _, _ = row_statistics(logits_BV, tokens_B, how.temperature or 1.0, want_entropy=False)
+        # 4. Slots move on, or end; the token goes to row STEP of the outputs.
         slot_state.advance(self._state, tokens_B, log_probs_B, self._ends_V, self._out_tokens, self._out_log_probs)
+
+    def _splits(self, B: int) -> int:
+        """Shares of a query's keys. Cut, its sums are added in another order: not where bits must not vary."""
+        kv_heads = self._storage.shape.kv_heads
+        return 1 if is_exact(self.model) else choose_splits(B, kv_heads, self._processors, self._longest)
 
     def release(self) -> None:
         """Nothing is running: drop the window that is under way and give the cache's memory back."""

@@ -18,6 +18,7 @@ from whet.rollout.engines.native.pages import PAGE
 
 _MOST = 1 << 20  # pages of a cache in host memory
 _STEPS = 32  # parts of its capacity by which a cache on a device grows
+_FINEST = 512  # parts of its capacity below which no more memory is looked for on a device that is full
 _RESERVE = 0.05  # share of the device left to the activations of prefills and to what CUDA itself allocates
 
 
@@ -110,11 +111,12 @@ class DeviceStorage(PageStorage):
     def grow(self, least: int, most: int) -> int:
         """Map more memory behind the addresses, in steps of a part of the capacity."""
         target = min(most, max(least, self._pages + -(-self.capacity() // _STEPS)))
-        while target > self._pages:
+        step, finest = target - self._pages, max(1, self.capacity() // _FINEST)
+        while self._pages < target and step >= finest:
             try:
-                self._map(target)
-            except torch.OutOfMemoryError:
-                target = self._pages + (target - self._pages) // 2
+                self._map(min(target, self._pages + step))
+            except torch.OutOfMemoryError:  # others were quicker: as much as there is
+                step //= 2
         return self._pages
 
     def _map(self, pages: int) -> None:
