@@ -13,6 +13,8 @@ from whet.distributed import Cluster, Group, Placement, Rank, WorkerRaisedError,
 from whet.distributed.address import running_address
 from whet.errors import UserError
 
+pytestmark = pytest.mark.early
+
 
 def cpus(count: int, **settings: float | int | None) -> Placement:
     return Placement(per_node=count, device="cpu", **settings)

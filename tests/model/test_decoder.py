@@ -28,7 +28,7 @@ from whet.model.attention import packed_attention_for
 from whet.model.fused import decoder_of, fuse
 from whet.model.load import head_of, hidden_states
 
-pytestmark = pytest.mark.usefixtures("kernels_everywhere")
+pytestmark = [pytest.mark.usefixtures("kernels_everywhere"), pytest.mark.early]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES: dict[str, Any] = {
     "vocab_size": 64,

@@ -27,6 +27,8 @@ from whet.config.check_sft import check_sft, sft_config
 from whet.model.processor import load_processor
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "sft.md").read_text()
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sft"
 SMALL = (

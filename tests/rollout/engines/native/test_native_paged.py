@@ -25,6 +25,7 @@ from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.runner import ModelRunner
 from whet.types import Prompt, Sample
 
+pytestmark = pytest.mark.early
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Make = Callable[..., NativeEngine]
 
