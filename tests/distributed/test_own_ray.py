@@ -20,6 +20,7 @@ from whet.system import listeners
 JOB = Path(__file__).with_name("listening_job.py")
 
 
+@pytest.mark.slow  # test_ray.py looks at the same in its own process; here a shell would be killed, not the tests
 def test_a_run_leaves_its_shell_alone_and_listens_on_loopback_only(own_ray: None):
     """Ray 2.55 and older leave workers in the shell's process group, as newer ones do when told to."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

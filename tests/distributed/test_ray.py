@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from distributed.processes import gone
 from distributed.workers import Unbuildable, Worker
@@ -12,17 +13,22 @@ from whet.distributed import Cluster, Group, Placement, Rank, WorkerRaisedError,
 from whet.distributed.address import running_address
 from whet.errors import UserError
 
+pytestmark = pytest.mark.early
+
 
 def cpus(count: int, **settings: float | int | None) -> Placement:
     return Placement(per_node=count, device="cpu", **settings)
 
 
 def test_two_ranks_are_joined_called_and_closed(own_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The quick one, with all that a run does when nothing goes wrong."""
+    """The quick one, with all that a run does when nothing goes wrong; this process outlives it, with its group."""
     monkeypatch.setenv("WHET_TEST_VARIABLE", "passed on")
+    monkeypatch.setenv("RAY_process_group_cleanup_enabled", "0")  # as in Ray 2.55 and older; see test_own_ray.py
     group: Group = open_ray(Worker, cpus(2))
     try:
         met = group.call("who")
+        listens_on_loopback_and_hides_its_token()
+        assert [os.getpgid(pid) for _, pid in met] == [pid for _, pid in met]
         assert [rank for rank, _ in met] == [Rank(0, 2, 0, 0, "cpu"), Rank(1, 2, 1, 0, "cpu")]
         assert len({os.getpid(), *(pid for _, pid in met)}) == 3
         assert group.call("all_reduce", 1.0) == [3.0, 3.0]
@@ -56,6 +62,17 @@ def test_two_ranks_are_joined_called_and_closed(own_ray: None, tmp_path: Path, m
     with pytest.raises(RuntimeError, match="closed"):
         group.call("double", 1)
     group.close()
+
+
+def listens_on_loopback_and_hides_its_token() -> None:
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    assert {"gcs_server", "raylet"} <= {process.name() for process in processes}
+    sockets = [each for process in processes for each in process.net_connections("inet")]
+    listening = [each.laddr.ip.removeprefix("::ffff:") for each in sockets if each.status == psutil.CONN_LISTEN]
+    assert len(listening) > 5
+    assert set(listening) == {"127.0.0.1"}
+    token = os.environ["RAY_AUTH_TOKEN"]
+    assert not any(token in argument for process in processes for argument in process.cmdline())
 
 
 @pytest.mark.slow

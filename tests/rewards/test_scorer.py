@@ -12,6 +12,8 @@ from whet.errors import UserError
 from whet.rewards.scorer import RewardScorer
 from whet.types import Prompt, Sample
 
+pytestmark = pytest.mark.early
+
 NAUGHTY = """
 import os, sys, time, threading, ctypes, signal, re, subprocess, random
 

@@ -17,8 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 import uvicorn
-from patience import eventually
+from patience import PATIENCE, eventually
 from tiny_models import MakeTiny
 
 from whet.config import load_config
@@ -44,12 +45,12 @@ class Server:
         self.headers = {"Authorization": f"Bearer {TOKEN}"}
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.address + path, headers=self.headers, timeout=30)
+        return httpx.get(self.address + path, headers=self.headers, timeout=PATIENCE)
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = self.headers | {"Content-Type": "application/json"} | headers
-        return httpx.post(self.address + path, content=content, headers=given, timeout=60)
+        return httpx.post(self.address + path, content=content, headers=given, timeout=PATIENCE)
 
     def chat(self, **options: Any) -> httpx.Response:
         messages = [{"role": "user", "content": "the answer"}]
@@ -68,6 +69,12 @@ class Server:
         assert all(line.startswith("data: ") for line in lines)
         data = [line.removeprefix("data: ") for line in lines]
         return [json.loads(each) if each != "[DONE]" else each for each in data]
+
+    def delay(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
+        """Make every token of a batch take this much longer: responses of 500 take ten seconds on any machine."""
+        runner: Any = self.service.engine._runner  # type: ignore[attr-defined]
+        decode = runner.decode
+        monkeypatch.setattr(runner, "decode", lambda running: (time.sleep(seconds), decode(running))[1])
 
     def idle(self) -> bool:
         """Wait until nothing is being decoded."""

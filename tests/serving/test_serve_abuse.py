@@ -179,7 +179,7 @@ def test_messages_are_counted_before_the_template_sees_them(server):
     ],
 )
 def test_requests_that_a_page_sent_are_refused(server, path, header, value, status):
-    answer = httpx.get(server.address + path, headers=server.headers | {header: value}, timeout=10)
+    answer = httpx.get(server.address + path, headers=server.headers | {header: value}, timeout=PATIENCE)
     assert answer.status_code == status
     assert not any(name.startswith("access-control") for name in answer.headers)
 

@@ -78,10 +78,11 @@ def test_errors_are_the_clients_own(client, server):
         openai.OpenAI(base_url=f"{server.address}/v1", api_key="wrong").models.list()
 
 
-def test_a_cut_stream_raises(folder):
-    with running(folder, "serve.request_timeout=0.4") as server:
+def test_a_cut_stream_raises(folder, monkeypatch):
+    with running(folder, "serve.request_timeout=1.5") as server:
+        server.delay(monkeypatch)
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key=TOKEN, max_retries=0)
-        options = {"model": NAME, "messages": ASK, "n": 64, "extra_body": {"ignore_eos": True}}
+        options = {"model": NAME, "messages": ASK, "n": 8, "extra_body": {"ignore_eos": True}}
         with pytest.raises(openai.APIError, match="request_timeout"):
             list(client.chat.completions.create(**options, stream=True))
 

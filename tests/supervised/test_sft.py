@@ -28,6 +28,8 @@ from whet.config.views import sft_view
 from whet.model.processor import load_processor
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "sft.md").read_text()
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sft"
 SMALL = (

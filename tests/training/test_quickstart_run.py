@@ -12,6 +12,8 @@ import pytest
 
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 
 def test_no_arguments_in_an_empty_folder(quickstart, tmp_path):
     before_run = os.times()

@@ -13,6 +13,8 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from whet_process import SMALL, outcome, run_folder, settled, start, train
 
+pytestmark = pytest.mark.early
+
 # Everything that carries over from step to step at once: two epochs over two mini-batches, a schedule, a reference.
 RICH = (
     "worker.actor.ppo_epochs=2",

@@ -15,6 +15,8 @@ from whet_process import run_folder, settled, train, write_rows
 
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SHORT = ("trainer.max_steps=3", "trainer.val_freq=-1", "trainer.save_freq=-1")
 KL_NAMES = ("k1", "k2", "k3", "k1+", "full")

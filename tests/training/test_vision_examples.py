@@ -13,6 +13,8 @@ from whet.assets import builtin
 from whet.config import check_config, check_files, load_config
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "vision"
 LARGE = sorted(FOLDER.glob("qwen*.yaml"))

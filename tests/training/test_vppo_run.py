@@ -16,6 +16,8 @@ from whet.assets.questions import TASKS
 from whet.assets.vision import SCHEMA, row
 from whet.tracking import read_metrics
 
+pytestmark = pytest.mark.early
+
 EXAMPLE = Path(__file__).parents[2] / "examples/vision/vppo.yaml"
 BOTH = ("algorithm.use_vppo_on_entropy=true", "algorithm.use_entropy_penalty=true")
 SHORT = (

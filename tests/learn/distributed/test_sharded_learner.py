@@ -28,6 +28,8 @@ from tiny_models import tiny_llama
 from whet.config.schema.sharding import FSDPConfig
 from whet.types import Prompt
 
+pytestmark = pytest.mark.early
+
 CASES = [
     Case(),
     Case(tokens=None, size=1, tied=False),

@@ -19,6 +19,8 @@ from whet.errors import UserError
 from whet.learn.layout import check_sizes
 from whet.types import Prompt
 
+pytestmark = pytest.mark.early
+
 GROUPS = FSDPConfig(fsdp_size=1)  # two ranks of the same place in a layer hold the same (HSDP)
 CASES = [
     Case(tensor=2),

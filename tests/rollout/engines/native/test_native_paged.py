@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from tiny_models import MakeTiny
+from transformers import PreTrainedModel
 
 pytest.importorskip("triton", reason="the paged runner is made of triton kernels")
 
+from whet import kernels
 from whet.errors import UserError
 from whet.model.load import load_model
 from whet.rollout.engine import SamplingParams
@@ -23,24 +26,44 @@ from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.runner import ModelRunner
 from whet.types import Prompt, Sample
 
+pytestmark = pytest.mark.early
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Make = Callable[..., NativeEngine]
 
 
-@pytest.fixture(scope="module")
-def path(tiny: MakeTiny) -> str:
-    return tiny("llama", intermediate_size=16, num_attention_heads=2, num_key_value_heads=1).path
+@pytest.fixture
+def path(tiny: MakeTiny, request: pytest.FixtureRequest) -> str:
+    """One layer for quick tests, whose subject is slots and windows; model/test_decoder.py pages two."""
+    layers = 2 if DEVICE == "cuda" or request.node.get_closest_marker("slow") else 1
+    sizes = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return tiny("llama", num_hidden_layers=layers, **sizes).path
 
 
 @pytest.fixture
-def plain(path: str, tokenizer: Any) -> NativeEngine:
-    engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, frozenset({1}), 64)
-    engine._runner = ModelRunner(load_model(path, device=DEVICE))
+def plain(path: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> NativeEngine:
+    """The engine without pages; on a CPU its model is run by its own modules, not by kernels in the interpreter."""
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "available", lambda device: torch.device(device).type == "cuda")
+        model = load_model(path, device=DEVICE)
+        engine = NativeEngine(model, tokenizer, frozenset({1}), 64)
+    engine._runner = ModelRunner(model)
     return engine
 
 
+@pytest.fixture(scope="module")
+def fused() -> Callable[[str], PreTrainedModel]:
+    """Models with fused decoders, loaded once: fusing one runs all of its kernels."""
+    return cache(lambda path: load_model(path, device=DEVICE))
+
+
 @pytest.fixture
-def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pytest.MonkeyPatch) -> Make:
+def paged(
+    path: str,
+    tokenizer: Any,
+    fused: Callable[[str], PreTrainedModel],
+    kernels_everywhere: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Make:
     """An engine over pages; without a GPU its kernels run in triton's interpreter, in windows of two tokens.
 
     The interpreter takes a tenth of a second for a token, and a window is computed whole: short ones waste little, and
@@ -52,7 +75,7 @@ def paged(path: str, tokenizer: Any, kernels_everywhere: None, monkeypatch: pyte
                 monkeypatch.setattr(f"{name}.LOOKAHEAD", 2)
 
     def make(slots: int = 8, ends: frozenset[int] = frozenset({1}), budget: int = 8192) -> NativeEngine:
-        engine = NativeEngine(load_model(path, device=DEVICE), tokenizer, ends, slots, budget)
+        engine = NativeEngine(fused(path), tokenizer, ends, slots, budget)
         assert isinstance(engine._runner, PagedRunner)
         return engine
 
@@ -94,7 +117,7 @@ def test_the_same_samples_as_the_plain_runner(paged: Make, plain: NativeEngine, 
 
 
 def test_slots_are_refilled_and_emptied(paged: Make, plain: NativeEngine) -> None:
-    params = SamplingParams(n=3, max_tokens=6, seed=2)
+    params = SamplingParams(n=2, max_tokens=5, seed=2)
     prompts = _prompts(4, 20, 2)
     ends = frozenset(range(1, 60))  # many responses end early
     engine = paged(slots=2, ends=ends)
