@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whet.assets.examples import examples_folder
 from whet.tracking import read_metrics
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["whet.training.job", "whet.cli"])
 _COUNT = itertools.count()
 
+QUICKSTARTS = {
+    "train": f"config={examples_folder() / 'quickstart.yaml'}",
+    "sft": f"config={examples_folder() / 'sft/quickstart.yaml'}",
+}
 # Nothing here depends on the numbers in examples/quickstart.yaml, which are tuned for people.
 SMALL = (
     "trainer.device=cpu",  # the same bits are promised on a CPU
@@ -78,7 +83,9 @@ class WhetProcess:
 
 
 def start(folder: Path, *arguments: str) -> WhetProcess:
-    """Start `whet arguments` in `folder`."""
+    """Start `whet arguments` in `folder`, from the quickstart of `train` and `sft` where no config= is named."""
+    if arguments[0] in QUICKSTARTS and not any(each.startswith("config=") for each in arguments):
+        arguments = (arguments[0], QUICKSTARTS[arguments[0]], *arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{next(_COUNT)}.txt"
     process = _SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output)), daemon=False)

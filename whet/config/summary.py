@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whet.config.checks.sampling import val_rollout
-from whet.config.checks.sft import sft_batch_size
 from whet.config.files import run_folder
 from whet.config.schema import Config
 from whet.config.schema.rollout import RolloutConfig
@@ -46,7 +45,7 @@ def _train(config: Config) -> Rows:
 
 
 def _sft(config: Config) -> Rows:
-    batch = f"{sft_batch_size(config)} rows an update"
+    batch = f"{config.sft.batch_size or config.data.rollout_batch_size} rows an update"
     return {"model": _model(config), "data": _data(config), "batch": batch, **_training(config)}
 
 
