@@ -69,6 +69,14 @@ def test_checks_do_not_speak_of_keys_that_could_not_be_read() -> None:
     assert len(problems("train", "algorithm.rollout_correction=nothing", "worker.actor.clip_ratio_low=2")) == 2
 
 
+def test_a_section_with_one_value_hides_its_keys(here: Path) -> None:
+    (here / "run.yaml").write_text("data: 3\nworker: {actor: {optim: 1}}\n")
+    for found in (problems("train", "run.yaml"), problems("train", "data=", "worker=null")):
+        assert "is a section" in found[0]
+        assert "is a section" in found[1]
+        assert not any("data.train_files" in each for each in found)
+
+
 def test_a_misspelt_key_hides_nothing_that_is_given_as_well() -> None:
     assert len(problems("train", "worker.rollout.m=4", "worker.rollout.n=1")) == 2
 
@@ -114,6 +122,8 @@ def test_without_a_task_of_its_own_a_run_is_the_quickstart() -> None:
     assert config.worker.actor.model.model_path == "whet/quickstart"
     assert config.worker.actor.optim.lr != Config().worker.actor.optim.lr
     assert config.origin == f"built-in quickstart ({QUICKSTART})"
+    without = load_job("train", ["data.val_files=''", "trainer.val_freq=-1"], examples_folder())
+    assert (without.origin, without.data.val_files) == (config.origin, "")
     assert summary_lines(config, "train")[0].startswith("config     built-in quickstart (")
 
 
