@@ -32,7 +32,7 @@ class Layer(dict[str, Given]):
         self.problems: list[Problem] = []
 
     def refuse(self, error: UserError, name: str | None = None, guessed: bool = False) -> None:
-        """Note an error; `name` is the key or section it concerns, or a key close to it: its value is not known then."""
+        """Note an error; `name` is the key or section it concerns, or a key close to it, whose value is unknown."""
         target = ALIASES.get(name, name) if name else ""
         parts = target.split(".")
         above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
