@@ -35,7 +35,7 @@ def _train(config: Config) -> Rows:
             [
                 algorithm.adv_estimator,
                 *([f"loss {loss}"] if loss != "default" else []),
-                f"{rollout.n} samples a prompt",
+                _count(rollout.n, "sample") + " a prompt",
                 "no KL" if algorithm.disable_kl else f"KL {algorithm.kl_coef:g}",
             ]
         ),
@@ -88,9 +88,9 @@ _ROWS: dict[str, Callable[[Config], Rows]] = {
 
 def _training(config: Config) -> Rows:
     trainer, optim = config.trainer, config.worker.actor.optim
-    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else f"{trainer.total_epochs} epochs"
+    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else _count(trainer.total_epochs, "epoch")
     if trainer.stages:
-        steps += f", {len(trainer.stages)} stages"
+        steps += f", {_count(len(trainer.stages), 'stage')}"
     return {
         "lr": f"{optim.lr:g}, {optim.lr_scheduler_type}",
         "steps": "none: validation only" if trainer.val_only else steps,
@@ -127,12 +127,16 @@ def _reward(config: Config) -> str:
 
 
 def _sampling(rollout: RolloutConfig, n: int | None) -> str:
-    return f"{rollout.name}, {n or rollout.n} samples a prompt, temperature {rollout.temperature:g}"
+    return f"{rollout.name}, {_count(n or rollout.n, 'sample')} a prompt, temperature {rollout.temperature:g}"
 
 
 def _device(config: Config) -> str:
     count = config.trainer.n_gpus_per_node * config.trainer.nnodes
     return config.trainer.device if count == 1 else f"{config.trainer.device}, {count} devices"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _short(path: str) -> str:
