@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -178,12 +179,21 @@ def _serve(arguments: list[str]) -> int:
 
 def _config(arguments: list[str]) -> int:
     from whet.config import load_config
-    from whet.config.describe import describe, diff
+    from whet.config.describe import describe, diff, search
+    from whet.config.loading.arguments import is_config_file
 
-    only_changes = "--diff" in arguments
-    config = load_config([argument for argument in arguments if argument != "--diff"])
-    print(diff(config) if only_changes else describe(config))
+    words = [word for word in arguments if "=" not in word and not word.startswith("-") and not is_config_file(word)]
+    config = load_config([argument for argument in arguments if argument != "--diff" and argument not in words])
+    if words:
+        print(search(words, config, _columns()))
+    else:
+        print(diff(config) if "--diff" in arguments else describe(config, _columns()))
     return 0
+
+
+def _columns() -> int | None:
+    """Return the width to wrap text to; None where output goes to a file or a pipe and COLUMNS does not say."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
 def _model(arguments: list[str]) -> int:

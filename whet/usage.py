@@ -3,12 +3,13 @@
 USAGE = """\
 whet sharpens language models with reinforcement learning.
 
-  whet train [config=FILE] [key=value ...]     train; with no arguments, the built-in quickstart
+  whet train [FILE.yaml] [key=value ...]       train; without a file and data, model or reward, the quickstart
   whet sft [config=FILE] [key=value ...]       learn from demonstrations: chats, or prompts with their responses
   whet generate [config=FILE] [key=value ...]  samples of every prompt in a file; a killed one goes on
   whet eval [config=FILE] [key=value ...]      score a model, a server or a file of responses, and write a report
   whet serve MODEL [key=value ...]             OpenAI's API on this machine, for a model folder or a checkpoint
   whet config [config=FILE] [key=value ...]    every key with its type, default and meaning
+  whet config WORD ...                         keys with these words in their name or help
   whet config --diff [config=FILE] ...         only what differs from the defaults
   whet model NAME DIR                          write a built-in model as a Hugging Face folder (smollm2, quickstart)
   whet merge CHECKPOINT DIR [BASE]             write a checkpoint's model as a Hugging Face folder, adapters merged in

@@ -170,3 +170,19 @@ def test_keywords_configs_and_overrides_make_one_config(rows: list[dict], tmp_pa
     assert config.trainer.save_checkpoint_path == str(Path("checkpoints/whet/mine").absolute())
     assert str(config.worker.reward.reward_function).endswith("reward_function/math.py:compute_score")
     assert config.data.val_files == ""  # nothing of the quickstart
+
+
+def test_all_mistakes_of_a_call_come_together(rows: list[dict], tmp_path: Path) -> None:
+    wrong = {"learning_rates": 1, "lr": "much", "n": 1, "overrides": {"data.sed": 1, "trainer.save_freq": {"a": 1}}}
+    with pytest.raises(whet.UserError) as refused:
+        whet.train("whet/quickstart", rows, scorer(1.0), output=tmp_path / "run", **wrong)
+    text = str(refused.value)
+    assert text.startswith("5 problems:\n  1. whet.train has no keyword 'learning_rates'; did you mean learning_rate?")
+    for part in (
+        "unknown key data.sed",
+        "trainer.save_freq={a: 1}",
+        "lr=much (lr=)",
+        "worker.rollout.n=1: adv_estimator",
+    ):
+        assert part in text
+    assert not (tmp_path / "run").exists()

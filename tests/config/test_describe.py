@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from whet.cli import main
 from whet.config import load_config
-from whet.config.describe import describe, diff, reference
+from whet.config.describe import describe, diff, reference, search
 from whet.config.schema import all_keys
+from whet.errors import UserError
 
 DOCS = Path(__file__).parents[2] / "docs/config.md"
 
@@ -34,3 +38,46 @@ def test_diff_lists_only_what_changed():
 
 def test_the_reference_page_is_up_to_date():
     assert DOCS.read_text(encoding="utf-8") == reference(), "run: python -m whet.config > docs/config.md"
+
+
+def test_words_are_searched_in_keys_help_and_other_names():
+    assert "worker.actor.optim.lr_warmup_steps" in search(["WARMUP"])
+    assert "worker.actor.global_batch_size" in search(["ppo_mini_batch_size"])  # verl's name
+    assert "algorithm.adv_estimator" in search(["rloo"])  # a choice
+    assert "data.seed" in (found := search(["seed", "shuffle"]))
+    assert "worker.rollout.seed" not in found
+    with pytest.raises(UserError, match=r"no key, help or other name holds 'seedd'; close names: data\.seed"):
+        search(["seedd"])
+    with pytest.raises(UserError, match=r"`whet config` lists every key"):
+        search(["qqqqqqqq"])
+
+
+@pytest.mark.parametrize("name", ["multi_turn", "tools", "env", "async_training", "max_staleness"])
+def test_features_to_come_are_known(name):
+    try:
+        text = search([name])
+    except UserError as error:
+        text = str(error)
+    assert f"{name} cannot be set: " in text
+    assert "is not in this version yet" in text
+    for key in (f"{name}=1", f"worker.rollout.{name}.enable=true", f"trainer.{name}=1"):
+        with pytest.raises(UserError, match=r"cannot be set: .* is not in this version yet"):
+            load_config([key])
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_text_fits_the_terminal(width):
+    text = describe(load_config(["data.train_files=" + "/long" * 10]), width)
+    long = [line for line in text.splitlines() if len(line) > width]
+    assert all(len(line.split()[0]) > width - 30 or len(max(line.split(), key=len)) > width - 30 for line in long)
+    assert all(key.rpartition(".")[2] in text for key in all_keys())
+
+
+def test_the_command_takes_words_and_keys(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["config", "warmup", "ratio", "worker.actor.optim.lr_warmup_ratio=0.25"]) == 0
+    out = capsys.readouterr().out
+    assert "worker.actor.optim.lr_warmup_ratio  float  0.25" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["config", "nothing_like_this"]) == 2
+    assert "holds 'nothing_like_this'" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 
 from whet.config import check_config, load_config
 from whet.distributed import Placement
-from whet.distributed.placement import check_room, choose_device
+from whet.distributed.placement import check_processes, check_room, choose_device
 from whet.errors import UserError
 
 
@@ -64,3 +64,11 @@ def test_every_machine_must_have_its_share():
 def test_a_cluster_without_gpus_says_how_to_train_without():
     with pytest.raises(UserError, match=r"trainer\.device=cpu"):
         check_room(Placement(device="cuda"), "cuda", [machine("a", CPU=8)], "this machine")
+
+
+def test_more_processes_than_processors_can_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    check_processes(Placement(per_node=16), "cpu")
+    check_processes(Placement(per_node=64), "cuda")
+    with pytest.raises(UserError, match=r"trainer\.n_gpus_per_node=17, trainer\.nnodes=1: .* 2 processors can take 16"):
+        check_processes(Placement(per_node=17), "cpu")

@@ -110,15 +110,14 @@ def test_commands_that_are_started_once_say_so(monkeypatch, capsys, tmp_path, co
 
 
 def test_torchrun_decides_how_many_devices_there_are():
-    trainer = load_config([]).trainer
-    take_devices(trainer, Launch(5, 8, 1, 4))
-    assert (trainer.n_gpus_per_node, trainer.nnodes) == (4, 2)
-    take_devices(trainer, Launch(5, 8, 1, 4))  # a config.yaml that such a run wrote
+    config = take_devices(load_config([]), Launch(5, 8, 1, 4))
+    assert (config.trainer.n_gpus_per_node, config.trainer.nnodes) == (4, 2)
+    assert take_devices(config, Launch(5, 8, 1, 4)) == config  # a config.yaml that such a run wrote
     for key, launch in (("n_gpus_per_node=4", Launch(0, 2, 0, 2)), ("nnodes=2", Launch(0, 4, 0, 4))):
         with pytest.raises(UserError, match=rf"trainer\.{key}, but torchrun was started with --n"):
-            take_devices(load_config([f"trainer.{key}"]).trainer, launch)
+            take_devices(load_config([f"trainer.{key}"]), launch)
     with pytest.raises(UserError, match="same --nproc_per_node"):
-        take_devices(load_config([]).trainer, Launch(0, 3, 0, 2))
+        take_devices(load_config([]), Launch(0, 3, 0, 2))
 
 
 def test_other_launchers_are_not_torchrun(monkeypatch):

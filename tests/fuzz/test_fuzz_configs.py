@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,11 @@ from fuzz.cases import cases
 from fuzz.watched import message_of
 
 from whet.cli import examples_folder
-from whet.config import Config, check_config, check_files, load_config
-from whet.config.checks.eval import check_eval
-from whet.config.checks.generate import check_generate
-from whet.config.checks.serve import check_serve, check_serve_files
-from whet.config.checks.sft import check_sft
+from whet.config import load_config, summary_lines
 from whet.config.describe import describe
+from whet.config.jobs import JOBS, load_job
 from whet.config.loading.aliases import ALIASES
 from whet.config.schema import all_keys, all_sections
-from whet.config.views import sft_view
 
 NUMBERS = (
     0, -1, 1, 2, 3, 7, 2**31 - 1, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 0.0, -0.0, 0.5, -0.5, 1e-300,
@@ -60,13 +55,6 @@ COLLECTIONS: tuple[Any, ...] = (
     [{"steps": 10**30}], [{"steps": 1, "overrides": {"worker.rollout.val_override_config": {"n": {}}}}], {"files": {}},
     {"../x": {"files": "a"}}, {"x": 3}, {"model_type": "\ud800"},
 )  # fmt: skip
-JOBS: dict[str, Callable[[Config], None]] = {
-    "train": lambda config: (check_config(config), check_files(config)),
-    "sft": lambda config: (check_sft(sft_view(config)), check_files(sft_view(config))),
-    "generate": lambda config: (check_generate(config), check_files(config)),
-    "eval": lambda config: (check_eval(config), check_files(config)),
-    "serve": lambda config: (check_serve(config), check_serve_files(config)),
-}
 BASES = ("quickstart.yaml", "sft/quickstart.yaml")
 RAW = (
     b"", b"\xff\xfe\x00d", "data:\n  seed: 1\n".encode("utf-16"), b"\xef\xbb\xbfdata: {seed: 1}\n", b"\x00" * 100,
@@ -159,10 +147,10 @@ def arguments(rng: random.Random, folder: Path) -> list[str]:
 
 
 def start(job: str, argv: list[str]) -> None:
-    config = load_config(argv)
+    config = load_job(job, argv, examples_folder())
     describe(config)
+    summary_lines(config, job)
     config.to_yaml().encode("utf-8")
-    JOBS[job](config)
 
 
 @pytest.fixture

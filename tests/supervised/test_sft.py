@@ -16,9 +16,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from whet_process import outcome, run_folder, settled, start, write_rows
+from whet_process import QUICKSTARTS, outcome, run_folder, settled, start, write_rows
 
 from whet.assets import vision
+from whet.assets.examples import examples_folder
 from whet.assets.questions import ask
 from whet.assets.vision import SCHEMA
 from whet.cli import main
@@ -209,9 +210,9 @@ def test_training_with_rewards_starts_from_it_and_not_in_its_folder(tmp_path, al
     model = f"worker.actor.model.model_path={alone}/global_step_6/actor/huggingface"
     keys = ["trainer.device=cpu", "trainer.max_steps=1", "trainer.quiet=true", "data.rollout_batch_size=4"]
     keys += ["worker.actor.global_batch_size=4", "data.val_files=''", "trainer.val_freq=-1"]
-    assert main(["train", model, *keys, f"trainer.save_checkpoint_path={tmp_path / 'rl'}"]) == 0
+    assert main(["train", QUICKSTARTS["train"], model, *keys, f"trainer.save_checkpoint_path={tmp_path / 'rl'}"]) == 0
     capsys.readouterr()
-    assert main(["train", *keys, f"trainer.save_checkpoint_path={alone}"]) == 2
+    assert main(["train", QUICKSTARTS["train"], *keys, f"trainer.save_checkpoint_path={alone}"]) == 2
     error = capsys.readouterr().err
     assert "global_step_6 is a checkpoint of `whet sft`, which `whet train` cannot continue" in error
     assert main(["sft", "trainer.device=cpu", f"trainer.save_checkpoint_path={tmp_path / 'rl'}"]) == 2
@@ -305,7 +306,7 @@ def test_commands_of_the_guide(tmp_path, quickstart):
     commands = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 3
     for command in commands:
-        name, *arguments = shlex.split(command)[1:]
+        name, *arguments = shlex.split(command.replace("config=examples", f"config={examples_folder()}"))[1:]
         cut = ["trainer.max_steps=2", "trainer.val_freq=-1", "data.rollout_batch_size=32"] if name == "train" else []
         process = start(tmp_path, name, *arguments, *cut, "trainer.device=cpu")
         assert process.wait() == 0, process.text()

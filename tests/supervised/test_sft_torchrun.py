@@ -18,12 +18,13 @@ import torch
 from distributed.processes import nothing_left
 from distributed.torchrun_job import run_job
 from safetensors.torch import load_file
-from whet_process import outcome, run_folder, settled, start
+from whet_process import QUICKSTARTS, outcome, run_folder, settled, start
 
 from whet.cli import main
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "sft.md").read_text()
 SMALL = (
+    QUICKSTARTS["sft"],
     "trainer.device=cpu",
     "trainer.max_steps=4",
     "trainer.val_freq=2",

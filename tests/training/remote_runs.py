@@ -13,14 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from whet.assets.examples import examples_folder
 from whet.cli import main
 
+QUICKSTART = f"config={examples_folder() / 'quickstart.yaml'}"
 STEPS = ("trainer.val_freq=2", "trainer.val_generations_to_log=0", "trainer.device=cpu", "trainer.quiet=true")
 
 
 def run(folder: Path, devices: int, steps: int, *arguments: str) -> list[dict[str, float]]:
     keys = [f"trainer.n_gpus_per_node={devices}", f"trainer.max_steps={steps}"]
-    assert main(["train", *keys, *STEPS, f"trainer.save_checkpoint_path={folder}", *arguments]) == 0
+    assert main(["train", QUICKSTART, *keys, *STEPS, f"trainer.save_checkpoint_path={folder}", *arguments]) == 0
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -39,7 +41,7 @@ def killed_rank(folder: Path, *arguments: str, rank: int) -> str:
     `rank` counts through the processes in the order in which they were started.
     """
     keys = ["trainer.max_steps=500", "trainer.save_freq=2", *STEPS, "trainer.val_freq=-1", *arguments]
-    command = [sys.executable, "-m", "whet.cli", "train", *keys, f"trainer.save_checkpoint_path={folder}"]
+    command = [sys.executable, "-m", "whet.cli", "train", QUICKSTART, *keys, f"trainer.save_checkpoint_path={folder}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     saved = folder / "global_step_2"
     deadline = time.monotonic() + 120

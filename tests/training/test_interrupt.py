@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE, eventually
-from whet_process import SMALL, outcome, run_folder, start, train
+from whet_process import QUICKSTARTS, SMALL, outcome, run_folder, start, train
 
 STEPS = ("trainer.max_steps=12", "trainer.save_freq=-1", "trainer.val_freq=-1")
 NEVER = ("worker.reward.timeout=600",)  # longer than a test waits: what ends the call is the signal
@@ -76,7 +76,7 @@ def test_once_finishes_the_step_and_saves(tmp_path, few_rows, alone, number):
 def test_terminal_sends_it_to_the_whole_process_group(tmp_path, few_rows):
     reward = slow_reward(tmp_path, 0.5)
     process = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "train", *SMALL, *few_rows, *STEPS, reward],
+        [sys.executable, "-m", "whet.cli", "train", QUICKSTARTS["train"], *SMALL, *few_rows, *STEPS, reward],
         cwd=tmp_path,
         start_new_session=True,
         stdout=subprocess.PIPE,

@@ -17,10 +17,15 @@ from typing import Any
 
 from fork_server import SERVER
 
+from whet.assets.examples import examples_folder
 from whet.tracking import read_metrics
 
 _COUNT = itertools.count()
 
+QUICKSTARTS = {
+    "train": f"config={examples_folder() / 'quickstart.yaml'}",
+    "sft": f"config={examples_folder() / 'sft/quickstart.yaml'}",
+}
 # Nothing here depends on the numbers in examples/quickstart.yaml, which are tuned for people.
 SMALL = (
     "trainer.device=cpu",  # the same bits are promised on a CPU
@@ -77,7 +82,9 @@ class WhetProcess:
 
 
 def start(folder: Path, *arguments: str) -> WhetProcess:
-    """Start `whet arguments` in `folder`."""
+    """Start `whet arguments` in `folder`, from the quickstart of `train` and `sft` where no config= is named."""
+    if arguments[0] in QUICKSTARTS and not any(each.startswith("config=") for each in arguments):
+        arguments = (arguments[0], QUICKSTARTS[arguments[0]], *arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{next(_COUNT)}.txt"
     process = SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output)), daemon=False)

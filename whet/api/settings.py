@@ -44,7 +44,10 @@ def read_settings(
         raise UserError(f"overrides: expected a dict from config keys to values, got {type(overrides).__name__}")
     for source, place in ((keys, " (keyword)"), (overrides or {}, " (overrides=)")):
         for name, value in source.items():
-            _record_named(job, name, value, place, given)
+            try:
+                _record_named(job, name, value, place, given)
+            except UserError as error:
+                given.refuse(error, name if isinstance(name, str) else None)
     for short in {names_of(job)[name] for name in keys if name in names_of(job)}:
         _fill(short, given)
     read, base = _base(config)

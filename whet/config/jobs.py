@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
-from whet.config.checks.eval import EVAL_CHECKS
 from whet.config.checks.files import FILE_CHECKS
-from whet.config.checks.generate import GENERATE_CHECKS
 from whet.config.checks.run import Check, UnknownValueError, hide, run_checks
-from whet.config.checks.serve import SERVE_CHECKS, SERVE_FILE_CHECKS
-from whet.config.checks.sft import SFT_CHECKS
-from whet.config.checks.train import TRAIN_CHECKS
 from whet.config.loading.load import Loaded, load
 from whet.config.problems import raise_problems, sentences_of
 from whet.config.schema import Config
@@ -29,18 +26,34 @@ View = Callable[[Config], Config]
 class Job:
     """What a job reads of a config, and what must hold there."""
 
-    checks: tuple[Check, ...]
-    files: tuple[Check, ...] = FILE_CHECKS
+    name: str  # of its module in checks/, which holds NAME_CHECKS
     view: View = lambda config: config
     quickstart: str | None = None  # file in the examples that the command without arguments runs
 
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Checks of keys; imported when asked for, as those of other jobs are not needed."""
+        return getattr(self._module, f"{self.name.upper()}_CHECKS")
+
+    @property
+    def files(self) -> tuple[Check, ...]:
+        """Checks of paths."""
+        return getattr(self._module, f"{self.name.upper()}_FILE_CHECKS", FILE_CHECKS)
+
+    @property
+    def _module(self) -> ModuleType:
+        return import_module(f"whet.config.checks.{self.name}")
+
 
 JOBS = {
-    "train": Job(TRAIN_CHECKS, quickstart="quickstart.yaml"),
-    "sft": Job(SFT_CHECKS, view=sft_view, quickstart="sft/quickstart.yaml"),
-    "generate": Job(GENERATE_CHECKS, view=generate_view),
-    "eval": Job(EVAL_CHECKS, view=eval_view),
-    "serve": Job(SERVE_CHECKS, SERVE_FILE_CHECKS),
+    job.name: job
+    for job in (
+        Job("train", quickstart="quickstart.yaml"),
+        Job("sft", sft_view, "sft/quickstart.yaml"),
+        Job("generate", generate_view),
+        Job("eval", eval_view),
+        Job("serve"),
+    )
 }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whet.config.checks.sampling import val_rollout
-from whet.config.checks.sft import sft_batch_size
 from whet.config.files import run_folder
 from whet.config.schema import Config
 from whet.config.schema.rollout import RolloutConfig
@@ -36,7 +35,7 @@ def _train(config: Config) -> Rows:
             [
                 algorithm.adv_estimator,
                 *([f"loss {loss}"] if loss != "default" else []),
-                f"{rollout.n} samples a prompt",
+                _count(rollout.n, "sample") + " a prompt",
                 "no KL" if algorithm.disable_kl else f"KL {algorithm.kl_coef:g}",
             ]
         ),
@@ -46,7 +45,7 @@ def _train(config: Config) -> Rows:
 
 
 def _sft(config: Config) -> Rows:
-    batch = f"{sft_batch_size(config)} rows an update"
+    batch = f"{config.sft.batch_size or config.data.rollout_batch_size} rows an update"
     return {"model": _model(config), "data": _data(config), "batch": batch, **_training(config)}
 
 
@@ -89,9 +88,9 @@ _ROWS: dict[str, Callable[[Config], Rows]] = {
 
 def _training(config: Config) -> Rows:
     trainer, optim = config.trainer, config.worker.actor.optim
-    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else f"{trainer.total_epochs} epochs"
+    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else _count(trainer.total_epochs, "epoch")
     if trainer.stages:
-        steps += f", {len(trainer.stages)} stages"
+        steps += f", {_count(len(trainer.stages), 'stage')}"
     return {
         "lr": f"{optim.lr:g}, {optim.lr_scheduler_type}",
         "steps": "none: validation only" if trainer.val_only else steps,
@@ -128,12 +127,16 @@ def _reward(config: Config) -> str:
 
 
 def _sampling(rollout: RolloutConfig, n: int | None) -> str:
-    return f"{rollout.name}, {n or rollout.n} samples a prompt, temperature {rollout.temperature:g}"
+    return f"{rollout.name}, {_count(n or rollout.n, 'sample')} a prompt, temperature {rollout.temperature:g}"
 
 
 def _device(config: Config) -> str:
     count = config.trainer.n_gpus_per_node * config.trainer.nnodes
     return config.trainer.device if count == 1 else f"{config.trainer.device}, {count} devices"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _short(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from whet.config.schema.trainer import TrainerConfig
 from whet.errors import UserError
 
+_FEWEST_PROCESSES, _PER_PROCESSOR = 16, 4
 RESOURCES = {"cuda": "GPU", "cpu": "CPU"}  # what Ray calls them
 
 
@@ -73,6 +75,16 @@ def check_room(placement: Placement, device: str, nodes: Sequence[Mapping[str, A
         f"machine{'s' if placement.nodes > 1 else ''} with {placement.per_node} {resource}s each, but {where} has "
         f"{len(counts)}: {has}; {advice}"
     )
+
+
+def check_processes(placement: Placement, device: str) -> None:
+    """Raise a `UserError` for more worker processes than the processors of this machine can start in time."""
+    most = max(_FEWEST_PROCESSES, _PER_PROCESSOR * (os.cpu_count() or 1))
+    if device == "cpu" and placement.size > most:
+        raise UserError(
+            f"{asked(placement)}: without GPUs each device is a process, and {os.cpu_count()} processors can take "
+            f"{most} of them; lower both"
+        )
 
 
 def _count(node: Mapping[str, Any], resource: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from whet.distributed.diagnostics import Member
 from whet.distributed.group import Factory, Rank
 from whet.distributed.host import Host, Introduction, Setup
-from whet.distributed.placement import RESOURCES, Placement, asked, check_room, choose_device
+from whet.distributed.placement import RESOURCES, Placement, asked, check_processes, check_room, choose_device
 from whet.distributed.ray_group import RayGroup
 from whet.distributed.ray_start import connect
 from whet.distributed.watch import Watch
@@ -86,6 +86,8 @@ class Cluster:
         where = "this machine" if self._started else f"the Ray cluster at {ray.get_runtime_context().gcs_address}"
         self.device = choose_device(placement, nodes)
         check_room(placement, self.device, nodes, where)
+        if self._started:
+            check_processes(placement, self.device)
         resource = RESOURCES[self.device]
         bundles = [{resource: float(placement.per_node)} for _ in range(placement.nodes)]
         self._reserved = ray.util.placement_group(bundles, strategy="STRICT_SPREAD" if placement.nodes > 1 else "PACK")

@@ -1,4 +1,4 @@
-"""Keys of features that this version does not have: known by name, refused when set to anything that would need them.
+"""Keys that nothing reads, most of them of features to come: known by name, refused at any other value than theirs.
 
 When a feature arrives, its lines leave this table and nothing else changes.
 """
@@ -21,17 +21,23 @@ class Refusal:
     """Keys (by pattern) that must keep one of the `allowed` values, or their default when none are named."""
 
     pattern: str
-    feature: str
+    reason: str
     allowed: tuple[Any, ...] = ()
 
 
+def _not_yet(pattern: str, feature: str, allowed: tuple[Any, ...] = ()) -> Refusal:
+    return Refusal(pattern, f"{feature} is not in this version yet", allowed)
+
+
 NOT_YET = (
-    Refusal("trainer.ray_timeline", "Ray's timeline"),
-    Refusal("worker.critic.model.tokenizer_path", "a critic with a tokenizer of its own"),
-    Refusal("worker.*.padding_free", "training on padded samples"),
-    Refusal("worker.actor.use_torch_compile", "a compiled forward pass"),
-    Refusal("worker.critic.model.lora.rank", "a critic with adapters"),
-    Refusal("worker.*.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
+    _not_yet("trainer.ray_timeline", "Ray's timeline"),
+    _not_yet("worker.critic.model.tokenizer_path", "a critic with a tokenizer of its own"),
+    _not_yet("worker.*.padding_free", "training on padded samples"),
+    _not_yet("worker.actor.use_torch_compile", "a compiled forward pass"),
+    _not_yet("worker.critic.model.lora.rank", "a critic with adapters"),
+    _not_yet("worker.*.fsdp.torch_dtype", "this dtype", (None, "bf16", "bfloat16", "fp32", "float32")),
+    Refusal("worker.*.fsdp.use_orig_params", "shards always are the original parameters (FSDP2)"),
+    Refusal("worker.rollout.disable_tqdm", "engines draw no bar of their own, and trainer.quiet=true hides whet's"),
 )
 
 
@@ -41,7 +47,7 @@ def refusals(config: Config) -> Iterator[str]:
         refusal = next((each for each in NOT_YET if fnmatchcase(name, each.pattern)), None)
         if refusal is not None and value not in _allowed(refusal, all_keys()[name]):
             values = " or ".join(show(allowed) for allowed in _allowed(refusal, all_keys()[name]))
-            yield f"{name}={show(value)}: {refusal.feature} is not in this version yet; leave it at {values}"
+            yield f"{name}={show(value)}: {refusal.reason}; leave it at {values}"
 
 
 def _allowed(refusal: Refusal, key: Key) -> tuple[Any, ...]:

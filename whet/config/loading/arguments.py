@@ -38,8 +38,8 @@ def read_arguments(arguments: list[str]) -> Layer:
             is_section = name in section_names()
             value = _section_value(name, text) if is_section else _argument_value(name, text)
         except UserError as error:
-            is_key = ALIASES.get(name, name) in all_keys()
-            layer.refuse(error, name if is_key else close_key(name), guessed=not is_key)
+            is_known = ALIASES.get(name, name) in all_keys() or name in section_names()
+            layer.refuse(error, name if is_known else close_key(name), guessed=not is_known)
             continue
         if is_section:
             record_tree(name, value, lambda name: "", layer)

@@ -32,11 +32,13 @@ class Layer(dict[str, Given]):
         self.problems: list[Problem] = []
 
     def refuse(self, error: UserError, name: str | None = None, guessed: bool = False) -> None:
-        """Note an error; `name` is the key it concerns, or one close to it, whose value then is not known."""
-        target = ALIASES.get(name, name) if name else None
-        parts = target.split(".") if target else []
+        """Note an error; `name` is the key or section it concerns, or a key close to it, whose value is unknown."""
+        target = ALIASES.get(name, name) if name else ""
+        parts = target.split(".")
         above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
         keys = [key for key in above if key in all_keys()][:1]
+        if target in all_sections():
+            keys = [key for key in all_keys() if key.startswith(f"{target}.")]
         self.problems += [Problem(sentence, tuple(keys), guessed) for sentence in sentences_of(error)]
 
 
@@ -54,7 +56,7 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
     if value is None:
         return
     if not isinstance(value, dict):
-        layer.refuse(section_error(Given(name, value, place_of(name))))
+        layer.refuse(section_error(Given(name, value, place_of(name))), name)
         return
     for child, item in value.items():
         record_tree(f"{name}.{child}" if name else str(child), item, place_of, layer)

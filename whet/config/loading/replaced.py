@@ -1,7 +1,8 @@
 """Names that are not settable here, each with the sentence that says what to set instead.
 
 `DERIVED` are EasyR1's keys that follow from others. `REPLACED` are verl's names that have no key of the same meaning;
-a name stands for everything below it too.
+a name stands for everything below it too. `PLANNED` are parts of names that belong to features of a later version,
+wherever they stand in a name that is no key.
 """
 
 from __future__ import annotations
@@ -76,12 +77,24 @@ REPLACED: dict[str, str] = {
     "trainer.balance_batch": "micro-batches are balanced by tokens already; leave it out",
 }
 
+_AGENTS = "agents (several turns, tools, environments)"
+_ASYNC = "asynchronous training"
+PLANNED: dict[str, str] = {
+    **dict.fromkeys(("multi_turn", "max_turns", "agent", "agents", "agent_loop", "interaction"), _AGENTS),
+    **dict.fromkeys(("tool", "tools", "tool_config_path", "env", "envs", "environment", "environments"), _AGENTS),
+    **dict.fromkeys(("async", "async_training", "async_rollout", "fully_async", "max_staleness"), _ASYNC),
+    **dict.fromkeys(("staleness", "staleness_threshold", "partial_rollout", "trigger_parameter_sync_step"), _ASYNC),
+}
+
 
 def reason_not_settable(name: str) -> str | None:
-    """Why a name cannot be set and what to set instead, or None when nothing is known about it."""
+    """Return why a name cannot be set and what to set instead, or None when nothing is known about it."""
     if name in DERIVED:
         return f"cannot be set: {DERIVED[name]}"
     parts = name.split(".")
+    planned = next((PLANNED[part] for part in parts if part in PLANNED), None)
+    if planned is not None:
+        return f"cannot be set: {planned} is not in this version yet"
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     found = next((prefix for prefix in prefixes if prefix in REPLACED), None)
     return f"has no key of its own: {REPLACED[found]}" if found else None

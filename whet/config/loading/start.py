@@ -7,7 +7,6 @@ template, number of steps) is inherited unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class Start:
 
 
 def own_task(given: Layer) -> tuple[str, ...]:
-    """Return the keys that name data, a model or a reward, misspelt ones included."""
-    meant: Iterable[str] = (key for problem in given.problems for key in problem.keys)
-    known = {*given, *meant}
-    return tuple(key for key in TASK_KEYS if key in known)
+    """Return the keys that name data, a model or a reward, misspelt ones included; one set to nothing names none."""
+    named = {key for key, value in given.items() if value.value not in (None, "")}
+    meant = {key for problem in given.problems for key in problem.keys}
+    return tuple(key for key in TASK_KEYS if key in named | meant)

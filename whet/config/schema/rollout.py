@@ -53,7 +53,7 @@ class RolloutConfig:
     tensor_parallel_size: int = key(1, "devices that share one copy of the model", least=1, most=1024)
     replicas: int = key(1, "vllm: processes that share the device and the prompts", least=1, most=1024)
     disable_log_stats: bool = key(True, "no statistics from the engine")
-    disable_tqdm: bool = key(False, "no progress bar while sampling")
+    disable_tqdm: bool = key(False, "engines draw no progress bar of their own: must be false")
     val_override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
     )

@@ -18,7 +18,7 @@ class FSDPConfig:
         False, "keep shards in host memory and move them layer by layer; reference on one device: as offload_params"
     )
     enable_rank0_init: bool = key(True, "read weights on the first rank only and send them to the others")
-    use_orig_params: bool = key(False, "without effect: shards always are the original parameters (FSDP2)")
+    use_orig_params: bool = key(False, "shards always are the original parameters (FSDP2): must be false")
     torch_dtype: str | None = key(
         None, "dtype of the trained weights; null = bf16 on a GPU, fp32 on a CPU (bf16 with adamw_bf16)", choices=DTYPES
     )
