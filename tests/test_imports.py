@@ -31,9 +31,8 @@ MAY_IMPORT = {
     **dict.fromkeys(STEP, BELOW),
     "training": STEP | RUN | BELOW,
     **{job: STEP | RUN | BELOW | {"training"} for job in JOBS},
-    "usage": set(),
     "api": STEP | RUN | BELOW | JOBS | {"training"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "usage"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training"},
     "__main__": {"cli"},
 }
 

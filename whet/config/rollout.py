@@ -10,7 +10,7 @@ from whet.config.registry import Registry
 from whet.config.sharding import DTYPES
 
 MODES = ("process", "inline", "server")
-ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC")
+ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
 ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 

@@ -8,9 +8,12 @@ import sys
 import time
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from whet.config.trainer import TrainerConfig
 from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.config.trainer import TrainerConfig
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

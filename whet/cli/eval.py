@@ -1,0 +1,52 @@
+"""`whet eval`: scores on data sets, and a report."""
+
+from __future__ import annotations
+
+from whet.assets.examples import examples_folder
+from whet.cli.command import Command
+
+_HELP = """\
+usage: whet eval [config=FILE] [key=value ...]
+       whet eval --list
+
+Score a model, a server or a file of responses on data sets, and write a report: report.md, report.json and scores.csv
+in eval.output. The same command resumes after a kill. --list prints the built-in data sets.
+
+  eval.datasets                     built-in data sets and those of eval.definitions; without them data.val_files
+  eval.via, eval.api.base_url       engine (the model), or api (a server that is up)
+  eval.responses                    a file with responses that exist already
+  worker.rollout.*, data.*          as in validation
+
+Examples:
+  whet eval config={examples}/quickstart.yaml
+  whet eval worker.actor.model.model_path=MODEL eval.datasets=[gsm8k,aime24]
+  whet eval eval.via=api eval.api.base_url=http://host:8000/v1 eval.datasets=[mathvista]
+  whet eval eval.responses=samples.jsonl eval.datasets=[gsm8k]
+
+Every key: whet config. Guide: docs/eval.md
+"""
+
+
+def _run(arguments: list[str]) -> int:
+    from whet.config import check_files, load_config
+    from whet.config.check_evals import check_eval
+
+    if arguments == ["--list"]:
+        from whet.evals.registry import listing
+
+        print(listing())
+        return 0
+    config = load_config(arguments)
+    config.data.train_files = ""  # nobody reads them here
+    if config.eval.datasets or config.eval.responses:
+        config.data.val_files = ""
+    check_eval(config)
+    check_files(config)
+
+    from whet.evals.evaluate import evaluate
+
+    evaluate(config, examples_folder())
+    return 0
+
+
+COMMAND = Command(summary="score a model, a server or a file of responses, and write a report", help=_HELP, run=_run)
