@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from whet.config.algorithm import GROUP_ESTIMATORS
 from whet.config.check_devices import device_problems
 from whet.config.check_parallel import parallel_problems
 from whet.config.check_recipes import recipe_problems, refills
@@ -177,7 +176,7 @@ def _adapters(config: Config) -> Iterator[str]:
 
 def _groups(config: Config) -> Iterator[str]:
     rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
-    if rollout.n == 1 and estimator in GROUP_ESTIMATORS:
+    if rollout.n == 1 and config.algorithm.compares_groups:
         yield (
             f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
             "set worker.rollout.n to 2 or more (8 is common)"

@@ -51,6 +51,7 @@ def check_files(config: Config) -> None:
         *_data_files(config),
         *_templates(config),
         *_extensions(config),
+        *_loggers(config),
         *_reward(config),
         *_models(config),
         *_checkpoint(config),
@@ -92,6 +93,13 @@ def _extensions(config: Config) -> Iterator[str]:
             yield f"algorithm.extensions={show(file)}: expected a Python file, such as mine.py"
         elif not os.path.isfile(resolve_path(config, file)):
             yield _missing(config, "algorithm.extensions", file, "file")
+
+
+def _loggers(config: Config) -> Iterator[str]:
+    for name in config.trainer.logger:
+        path = name.rpartition(":")[0]
+        if path and not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, "trainer.logger", path, "file")
 
 
 def _reward(config: Config) -> Iterator[str]:

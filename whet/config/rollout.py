@@ -20,7 +20,10 @@ class RolloutConfig:
     """Sampling parameters and the engine's limits."""
 
     name: str = key(
-        "native", "the engine that samples, or path.py:SPEC of another", choices=lambda: ENGINES.names, files=True
+        "native",
+        "the engine that samples, or path.py:SPEC of another",
+        choices=lambda: ENGINES.names,
+        files="engine.py:SPEC",
     )
     mode: str = key("process", "vllm: a process of its own, inline in this one, or its HTTP server", choices=MODES)
     python: str | None = key(None, "interpreter that has vLLM; null = the one that runs whet")

@@ -236,4 +236,5 @@ def open_tracker(config: Config, folder: RunFolder, console: Console) -> Tracker
         config.stored(),
         trainer.log_samples,
         trainer.log_token_log_probs,
+        parts.resolver(config),
     )
