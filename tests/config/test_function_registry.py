@@ -29,7 +29,9 @@ def test_options_in_the_source_are_those_of_the_functions() -> None:
     for name, declared in ADVANTAGES.declared.items():
         entry = ADVANTAGES.find(name)
         assert entry.needs == declared.options.get("needs", ())
-        assert entry.group == declared.options.get("group", False) == AlgorithmConfig(adv_estimator=name).compares_groups
+        assert (
+            entry.group == declared.options.get("group", False) == AlgorithmConfig(adv_estimator=name).compares_groups
+        )
 
 
 def test_listing_imports_nothing_and_finding_imports_one_file() -> None:

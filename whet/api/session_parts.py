@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
+from whet.config.anchored import anchored
 from whet.config.schema import all_keys
 from whet.config.values import Given, read_value
 from whet.errors import UserError
@@ -58,7 +59,7 @@ def open_session(config: Config, stack: ExitStack) -> Rooms:
     loggers = [each for each in config.trainer.logger if each != "console"]  # the caller's loop prints its own lines
     tracker = open_tracker(replace(config, trainer=replace(config.trainer, logger=loggers)), folder, console)
     stack.callback(tracker.close)
-    folder.write_config(config.to_yaml())
+    folder.write_config(anchored(config).to_yaml())
 
     choose_threads(run.placement, count_parameters(model.path))
     plan = run.plan(checkpoint, steps, folder.path)

@@ -5,30 +5,35 @@ from __future__ import annotations
 from whet.cli.command import Command
 
 _HELP = """\
-usage: whet generate [config=FILE] [key=value ...]
+usage: whet generate [RUN|CHECKPOINT|MODEL] [config=FILE] [key=value ...]
 
 Sample responses to every prompt, to a jsonl or Parquet file. The output appears when it is complete. Until then
-finished prompts are in OUTPUT.part, and the same command resumes from there.
+finished prompts are in OUTPUT.part, and the same command resumes from there. A run folder stands for its best
+checkpoint, with the run's own template, lengths and sampling parameters.
 
   worker.actor.model.model_path     folder, hub id or built-in name of the model
   generate.files, generate.output   files in, file out
   data.prompt_key, data.format_prompt, data.max_response_length   column, template, longest response
   worker.rollout.n, .temperature    how to sample; worker.rollout.name: the engine
-  trainer.load_checkpoint_path      a checkpoint of a run, in place of the model's own weights
 
 Examples:
-  whet generate worker.actor.model.model_path=whet/quickstart generate.files=whet/quickstart@test data.prompt_key=problem generate.output=samples.jsonl
-  whet generate config={examples}/quickstart.yaml generate.files=whet/quickstart@test worker.rollout.n=2 generate.output=samples.parquet
+  whet generate checkpoints/whet/quickstart generate.files=whet/quickstart@test generate.output=samples.jsonl
+  whet generate config={examples}/quickstart.yaml generate.files=rows.jsonl generate.output=samples.parquet
 
 Every key: whet config. Guide: docs/generate.md
-"""  # noqa: E501
+"""
 
 
 def _run(arguments: list[str]) -> int:
+    from whet.cli.target import names_config, split_target
     from whet.config import check_files, load_config
     from whet.config.check_evals import check_generate
 
-    config = load_config(arguments)
+    target, rest = split_target(arguments)
+    if target is not None:
+        print(target, flush=True)
+        rest = [*target.sampling_arguments(own_config=not names_config(rest)), *rest]
+    config = load_config(rest)
     config.data.train_files = config.data.val_files = ""  # nobody reads them here
     check_generate(config)
     check_files(config)

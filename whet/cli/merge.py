@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from whet.cli.command import Command
 
 _HELP = """\
-usage: whet merge CHECKPOINT DIR [BASE]    the model of a global_step_N of whet as a Hugging Face folder; adapters are
-                                           merged into BASE, folder or hub id of the model they were trained on
-       whet merge --local_dir DIR          the same of model_world_size_W_rank_R.pt of verl, EasyR1 or Skywork-OR1
+usage: whet merge RUN|CHECKPOINT DIR [BASE]
+       whet merge --local_dir DIR [options]
+
+Write the model of a run's best checkpoint, or of a global_step_N, as a Hugging Face folder. Adapters are merged into
+BASE, the folder or hub id of the model that they were trained on. --local_dir does the same for
+model_world_size_W_rank_R.pt of verl, EasyR1 or Skywork-OR1.
 
   --target_dir OUT         output folder; by default DIR/huggingface, beside the config that is there
   --hf_model_path MODEL    folder or hub id for what DIR/huggingface lacks: config, tokenizer, generation config
@@ -18,7 +23,7 @@ usage: whet merge CHECKPOINT DIR [BASE]    the model of a global_step_N of whet 
   --trust-remote-code      run the Python code that comes with the model; no file can say so
 
 Examples:
-  whet merge checkpoints/whet/quickstart/global_step_50 my_model
+  whet merge checkpoints/whet/quickstart my_model
   whet merge checkpoints/whet/quickstart/global_step_50 my_model --dtype bfloat16
   whet merge --local_dir checkpoints/verl/run/global_step_10/actor --target_dir my_model
 
@@ -27,9 +32,15 @@ Guide: docs/merge.md
 
 
 def _run(arguments: list[str]) -> int:
+    from whet.cli.target import is_run, resolve
     from whet.merge.options import parse
 
     options = parse(arguments)
+    if is_run(options.local_dir):
+        target = resolve(str(options.local_dir))
+        print(target, flush=True)
+        assert target.checkpoint is not None  # a run without one is refused
+        options = replace(options, local_dir=target.checkpoint)
 
     from whet.merge.command import merge
 
@@ -37,4 +48,4 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-COMMAND = Command(summary="write a checkpoint's model as a Hugging Face folder, adapters merged", help=_HELP, run=_run)
+COMMAND = Command(summary="write a run's or a checkpoint's model as a Hugging Face folder", help=_HELP, run=_run)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from whet.cli.command import Command
 
 _HELP = """\
-usage: whet serve MODEL [config=FILE] [key=value ...]
+usage: whet serve RUN|CHECKPOINT|MODEL [config=FILE] [key=value ...]
 
-OpenAI's API on this machine, for a model folder, a checkpoint or a hub id. POST /v1/weights replaces the weights while
-it serves; /metrics and /openapi.json are there too. Ctrl-C or SIGTERM lets requests finish.
+OpenAI's API on this machine, for a run, a checkpoint, a model folder or a hub id. A run folder stands for its best
+checkpoint, with the run's own chat template and sampling parameters. POST /v1/weights replaces the weights while it
+serves; /metrics and /openapi.json are there too. Ctrl-C or SIGTERM lets requests finish.
 
   serve.host, serve.port                  127.0.0.1 and 8000; another address needs serve.allow_remote=true
   serve.token_file                        the bearer token; without it $WHET_SERVE_TOKEN, or one that is printed
@@ -17,20 +18,23 @@ it serves; /metrics and /openapi.json are there too. Ctrl-C or SIGTERM lets requ
 
 Examples:
   whet serve whet/quickstart serve.port=8000
-  whet serve checkpoints/whet/quickstart/global_step_50 serve.port=8000
+  whet serve checkpoints/whet/quickstart
+  whet serve checkpoints/whet/quickstart/global_step_50 serve.port=0
 
 Every key: whet config. Guide: docs/serve.md
 """
 
 
 def _run(arguments: list[str]) -> int:
+    from whet.cli.target import names_config, split_target
     from whet.config import load_config
     from whet.config.check_serve import check_libraries, check_serve, check_serve_files
-    from whet.serving.naming import model_argument
 
-    if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
-        arguments = [model_argument(arguments[0]), *arguments[1:]]
-    config = load_config(arguments)
+    target, rest = split_target(arguments)
+    if target is not None:
+        print(target, flush=True)
+        rest = [*target.serving_arguments(own_config=not names_config(rest)), *rest]
+    config = load_config(rest)
     check_serve(config)
     check_serve_files(config)
     check_libraries()
@@ -41,4 +45,4 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-COMMAND = Command(summary="serve a model over OpenAI's API on this machine", help=_HELP, run=_run)
+COMMAND = Command(summary="serve a run's model, or any other, over OpenAI's API on this machine", help=_HELP, run=_run)

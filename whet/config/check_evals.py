@@ -1,12 +1,15 @@
-"""What `whet generate` and `whet eval` need of the config, before any file is opened or weight is loaded."""
+"""Needs of `whet generate`, `whet eval` and `whet chat`, checked before any file is opened or weight is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
+from whet.config.algorithm import AlgorithmConfig
 from whet.config.check import sampling_problems, val_rollout
+from whet.config.reward import RewardConfig
 from whet.config.schema import Config
 from whet.config.values import show
 from whet.errors import UserError
@@ -28,6 +31,22 @@ def check_eval(config: Config) -> None:
     elif job.responses is None:
         problems += [*_one_device(config), *_model(config), *_sampling(config)]
     _raise(problems)
+
+
+def check_chat(config: Config) -> None:
+    """UserError with a sentence for each thing that keeps `whet chat` from sampling."""
+    _raise([*_one_device(config), *_model(config), *_sampling(config)])
+
+
+def without_scoring(config: Config) -> Config:
+    """The config without files that only training and scoring read."""
+    return replace(
+        config,
+        data=replace(config.data, train_files="", val_files="", image_dir=None),
+        algorithm=AlgorithmConfig(),
+        worker=replace(config.worker, reward=RewardConfig()),
+        trainer=replace(config.trainer, logger=["console"]),
+    )
 
 
 def _sampling(config: Config) -> list[str]:

@@ -30,7 +30,7 @@ def check_serve_files(config: Config) -> None:
     """Raise a `UserError` for a model or chat template that is not there; data and rewards of a run are not needed."""
     data = replace(config.data, train_files="", val_files="", format_prompt=None, image_dir=None)
     worker = replace(config.worker, reward=RewardConfig())
-    trainer = replace(config.trainer, load_checkpoint_path=None)
+    trainer = replace(config.trainer, load_checkpoint_path=None, logger=[])
     check_files(replace(config, data=data, worker=worker, trainer=trainer, algorithm=AlgorithmConfig()))
 
 

@@ -11,6 +11,7 @@ from whet.assets import resolve_data
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
+from whet.config.anchored import anchored
 from whet.config.check_sft import sft_batch_size
 from whet.data.demonstrations import DemonstrationDataset
 from whet.data.loader import PromptLoader
@@ -76,7 +77,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack, torchrun: Tor
     tracker = open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):
-        folder.write_config(config.to_yaml())
+        folder.write_config(anchored(config).to_yaml())
 
     choose_threads(placement, count_parameters(model.path))
     for note in offload_notes(config, placement.device):

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, run_folder
+from whet.config.anchored import anchored
 from whet.data.loader import PromptLoader
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
@@ -159,7 +160,7 @@ def open_rooms(config: Config, console: Console, stack: ExitStack) -> Rooms:
     tracker = open_tracker(config, folder, console)
     stack.callback(tracker.close)
     if not (config.trainer.val_only and folder.config.exists()):  # it tells how the run was trained
-        folder.write_config(config.to_yaml())
+        folder.write_config(anchored(config).to_yaml())
 
     choose_threads(run.placement, count_parameters(model.path))
     for note in offload_notes(config, run.placement.device):
