@@ -110,8 +110,7 @@ def test_eval_of_a_run_repeats_its_validation(finished_run: Path, capsys: pytest
     out = capsys.readouterr().out
     report = json.loads((finished_run / "eval" / "global_step_2" / "report.json").read_text())
     assert f"checkpoint: {finished_run / 'global_step_2'}" in out
-    (found,) = report["datasets"] if isinstance(report["datasets"], list) else report["datasets"].values()
-    assert metrics[-1]["val/avg@2"] == pytest.approx(found["total"]["scores"]["avg@2"], abs=1e-6)
+    assert report["datasets"]["val"]["metrics"]["avg@2"]["mean"] == pytest.approx(metrics[-1]["val/avg@2"], abs=1e-6)
 
 
 def test_eval_with_another_config_takes_the_model_alone(finished_run: Path, elsewhere: Path, capsys) -> None:

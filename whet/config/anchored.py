@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from whet.config.files import is_template_text, resolve_path
@@ -30,13 +31,17 @@ _DATA = ("data.train_files", "data.val_files")
 
 def anchored(config: Config) -> Config:
     """Return a copy in which every path that exists is absolute, as the config.yaml of a run folder holds it."""
-    whole = copy.deepcopy(config)
+    whole: Any = config
     for name in (*_PATHS, *_DATA):
-        if name in config.written:  # from the environment: it is stored as it was written
-            continue
-        above, _, leaf = name.rpartition(".")
-        setattr(get(whole, above), leaf, _anchored(config, get(config, name), name in _DATA))
+        if name not in config.written:  # what comes from the environment is stored as it was written
+            whole = _with(whole, name.split("."), _anchored(config, get(config, name), name in _DATA))
     return whole
+
+
+def _with(section: Any, names: Sequence[str], value: Any) -> Any:
+    """Return a copy of a section with another value for one key below it."""
+    head, *below = names
+    return replace(section, **{head: _with(getattr(section, head), below, value) if below else value})
 
 
 def _anchored(config: Config, value: Any, data: bool) -> Any:

@@ -87,16 +87,16 @@ class Policy:
 
 
 def open_policy(
-    config: Config, console: Console, fit: Callable[[Config, PretrainedConfig], None] | None = None
+    config: Config, console: Console, fit: Callable[[Config, PretrainedConfig], Config] | None = None
 ) -> Policy:
     """Find the model, its tokenizer and its engine's server, and check that they go with the config.
 
-    `fit` changes lengths of the config by the model's own limits before they are checked.
+    `fit` returns the config with lengths by the model's own limits, before they are checked.
     """
     check_engine_reachable(config)
     found = find_model(config, console.note)
     if fit is not None:
-        fit(config, found.config)
+        config = fit(config, found.config)
     checkpoint = _checkpoint(config)
     check_engine_model(config, found.config)
     policy.adapter_parameters(config, found.config)

@@ -111,11 +111,14 @@ def _answer(conversation: Chat, text: str) -> None:
     print()
 
 
-def _fit(config: Config, model: PretrainedConfig) -> None:
-    """Let a conversation be as long as the model's positions allow; one sequence is decoded at a time."""
+def _fit(config: Config, model: PretrainedConfig) -> Config:
+    """Return the config with a conversation as long as the model's positions allow, decoded alone."""
     positions = getattr(model.get_text_config(), "max_position_embeddings", None) or LONGEST
     data, rollout = config.data, config.worker.rollout
     whole = min(positions, max(LONGEST, data.max_prompt_length + data.max_response_length))
-    data.max_response_length = min(data.max_response_length, max(1, whole // 2))
-    data.max_prompt_length = whole - data.max_response_length
-    rollout.max_model_len, rollout.max_num_seqs = whole, 1
+    answer = min(data.max_response_length, max(1, whole // 2))
+    return replace(
+        config,
+        data=replace(data, max_response_length=answer, max_prompt_length=whole - answer),
+        worker=replace(config.worker, rollout=replace(rollout, max_model_len=whole, max_num_seqs=1)),
+    )
