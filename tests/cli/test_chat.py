@@ -42,17 +42,15 @@ def test_answers_are_those_of_the_run(finished_run: Path, talk: Talk, monkeypatc
         return stream(self, prompt, write)
 
     monkeypatch.setattr(Chat, "_answer", note)
-    greedy = "worker.rollout.temperature=0", "worker.rollout.val_override_config={}"
-    out = talk(
-        "Sort these digits: 5 2 9\n\nAnd these: 3 1\n/new\nSort these digits: 5 2 9\n", str(finished_run), *greedy
-    )
+    lines = "Sort these digits: 5 2 9\n\nAnd these: 3 1\n/new\nSort these digits: 5 2 9\n"
+    out = talk(lines, str(finished_run), "worker.rollout.temperature=0")
     first, second, again = out.splitlines()[-3:]
     assert f"checkpoint: {finished_run}" in out
     assert first == again
     assert any(char.isdigit() for char in first)
     # 1. the run's own template, 2. the conversation so far, 3. which /new has ended
     assert prompts[0] == '<|user|>Sort these digits: 5 2 9\nBegin with "Answer:"<|end|><|assistant|>'
-    assert prompts[1].startswith(prompts[0] + first.removesuffix("\n") + "<|end|><|user|>And these: 3 1")
+    assert prompts[1].startswith(prompts[0] + first.partition(" [cut at")[0] + "<|end|><|user|>And these: 3 1")
     assert prompts[2] == prompts[0]
     assert second != ""
 
@@ -98,7 +96,8 @@ def test_interrupting_ends_it_without_an_error(finished_run: Path) -> None:
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, err) == (0, "")
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
 
 
 def test_the_engine_is_closed(finished_run: Path, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:

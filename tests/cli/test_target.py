@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from serving.serving import started
 
+from whet.checkpoint.manifest import MANIFEST, read_manifest, write_manifest
 from whet.cli import main
 from whet.cli.target import Target, resolve, split_target
 from whet.config import load_config
@@ -23,10 +24,9 @@ def copy(finished_run: Path, tmp_path: Path) -> Path:
 
 def score(checkpoint: Path, value: float | None) -> None:
     """Give a checkpoint another validation score, or none."""
-    file = checkpoint / "manifest.json"
-    body = json.loads(file.read_text())
-    body["meta"]["score"] = value
-    file.write_text(json.dumps(body))
+    found = read_manifest(checkpoint)
+    (checkpoint / MANIFEST).unlink()
+    write_manifest(checkpoint, found.step, found.serial, found.meta | {"score": value}, found.run)
 
 
 def test_a_run_stands_for_its_best_checkpoint(copy: Path) -> None:

@@ -26,4 +26,10 @@ class Command:
     under_torchrun: bool = False  # runs in every process of torchrun; else refused there
 
 
-COMMANDS = Registry("whet", "whet.cli", "COMMAND", entry_points="whet.commands")
+class _Commands(Registry):
+    def label(self, name: str) -> str:
+        """Return how a user writes a subcommand."""
+        return f"whet {name}"
+
+
+COMMANDS = _Commands("whet", "whet.cli", "COMMAND", entry_points="whet.commands")

@@ -65,7 +65,7 @@ class FunctionRegistry(Registry):
         if name not in self._registered and name in self._installed:
             self._loaded(name)
             if name not in self._registered:
-                raise UserError(f"{self.key}={name}: {self._installed[name].value} registers nothing of that name")
+                raise UserError(f"{self.label(name)}: {self._installed[name].value} registers nothing of that name")
         return self._registered[name] if name in self._registered else super().find(name)
 
 

@@ -76,7 +76,11 @@ class Registry:
             return self._registered[name]
         if name in self._installed:
             return self._loaded(name)
-        raise UserError(f"{self.key}={name}: is not one of {', '.join(self.names)}{hint(name, self.names)}")
+        raise UserError(f"{self.label(name)}: is not one of {', '.join(self.names)}{hint(name, self.names)}")
+
+    def label(self, name: str) -> str:
+        """Return how a user writes the choice of a name, for messages."""
+        return f"{self.key}={name}"
 
     @functools.cached_property
     def _installed(self) -> dict[str, EntryPoint]:
@@ -94,12 +98,12 @@ class Registry:
         except (Exception, SystemExit) as error:
             package = f" of {point.dist.name}" if point.dist else ""
             raise UserError(
-                f"{self.key}={name}: {point.value}{package} cannot be imported: {said(error)}; repair or uninstall it"
+                f"{self.label(name)}: {point.value}{package} cannot be imported: {said(error)}; repair or uninstall it"
             ) from error
 
     def _from_file(self, name: str, path: Path, attribute: str) -> Any:
         if (path, attribute) not in self._files:
-            self._files[path, attribute] = read_file(f"{self.key}={name}", path, attribute)
+            self._files[path, attribute] = read_file(self.label(name), path, attribute)
         return self._files[path, attribute]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from transformers import PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from whet.config import Config, val_rollout
+from whet.config import Config
 from whet.data.chat import Message
 from whet.data.rows import RowReader
 from whet.errors import UserError
@@ -41,7 +41,7 @@ class Chat:
         self._policy, self._engine, self._key = policy, engine, config.data.prompt_key
         self._reader = RowReader(config.data, policy.tokenizer, resolver(config), policy.processor)
         self._room = config.data.max_prompt_length
-        self._params = replace(sampling_params(val_rollout(config), config.data.max_response_length), n=1)
+        self._params = replace(sampling_params(config.worker.rollout, config.data.max_response_length), n=1)
         self._turns: list[Message] = []
         self._asked = 0
 
