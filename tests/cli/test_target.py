@@ -77,9 +77,13 @@ def test_what_is_no_model_is_a_sentence(finished_run: Path, tmp_path: Path, else
     (tmp_path / "empty_run" / "config.yaml").write_text("")
     (tmp_path / "runs" / "global_step_3").mkdir(parents=True)
     (elsewhere / "a_file").write_text("")
+    (tmp_path / "broken" / "global_step_1").mkdir(parents=True)
+    (tmp_path / "broken" / "config.yaml").write_text("")
+    (tmp_path / "broken" / "global_step_1" / "manifest.json").write_text("{}")
     (elsewhere / "folder").mkdir()
     for text, sentence in (
         (str(tmp_path / "empty_run"), "is a run without a checkpoint yet"),
+        (str(tmp_path / "broken"), "none of the checkpoints in .*broken can be used.*global_step_1 is damaged"),
         (str(tmp_path / "runs" / "global_step_3"), "holds no checkpoint: it has no manifest.json"),
         (str(finished_run.parent), f"holds runs: {finished_run.name}; name one of them"),
         (str(finished_run.parents[1]), f"holds runs: whet/{finished_run.name}; name one of them"),
@@ -137,6 +141,6 @@ def test_merge_of_a_run(finished_run: Path, elsewhere: Path, capsys: pytest.Capt
 
 
 def test_serve_of_a_run(finished_run: Path) -> None:
-    with started(str(finished_run), "serve.port=0", WHET_SERVE_TOKEN="a token of the test's own") as server:
+    with started(str(finished_run), "serve.port=0", WHET_SERVE_TOKEN="a-token-of-the-test") as server:
         assert server.name == finished_run.name
         assert any(str(resolve(str(finished_run)).checkpoint) in line for line in server.lines)

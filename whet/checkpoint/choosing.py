@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from whet.checkpoint.judging import read_all
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import best_of, read_checkpoints
 from whet.errors import UserError
@@ -34,6 +35,10 @@ def require_choice(run: Path) -> Choice:
     """Return the same, or raise a `UserError` that says that there is no checkpoint yet."""
     choice = choose(run)
     if choice is None:
+        problems = read_all(run)[1]
+        if problems:
+            path, problem = next(iter(problems.items()))
+            raise UserError(f"none of the checkpoints in {run} can be used: {path.name} {problem.word}: {problem}")
         raise UserError(
             f"{run} is a run without a checkpoint yet, so there is no trained model: wait for the first one "
             "(trainer.save_freq, or the end of the run), or name a model"
