@@ -32,9 +32,8 @@ MAY_IMPORT = {
     **dict.fromkeys(STEP, BELOW),
     "training": STEP | RUN | BELOW,
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
-    "usage": set(),
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "usage", "plots"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots"},
     "__main__": {"cli"},
 }
 

@@ -1,7 +1,8 @@
 """whet sharpens language and vision-language models with reinforcement learning.
 
 Jobs are functions: `train`, `sft`, `evaluate`, `generate`; `load` opens a run, `Session` is for a loop of your own, and
-`advantage` and `policy_loss` register functions of your own by name. docs/python.md is the guide.
+`advantage`, `policy_loss` and `logger` register what you add by name. Guides: docs/python.md and
+docs/extending.md.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
     from whet.api.train import train
     from whet.errors import UserError
     from whet.plots.picture import Plot
+    from whet.tracking.logger import Logger, RunInfo
+    from whet.tracking.registry import logger
     from whet.types import Sample
 
 __all__ = [
     "Evaluation",
+    "Logger",
     "LossInputs",
     "Plot",
     "Run",
+    "RunInfo",
     "Sample",
     "Session",
     "Signals",
@@ -37,6 +42,7 @@ __all__ = [
     "evaluate",
     "generate",
     "load",
+    "logger",
     "policy_loss",
     "sft",
     "train",
@@ -55,6 +61,8 @@ _MODULES = {
     "whet.api.table": ("Table",),
     "whet.api.train": ("train",),
     "whet.errors": ("UserError",),
+    "whet.tracking.logger": ("Logger", "RunInfo"),
+    "whet.tracking.registry": ("logger",),
     "whet.types": ("Sample",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

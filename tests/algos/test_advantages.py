@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whet.algos import Signals, find_advantage, needs_of
-from whet.config.schema.algorithm import ADV_ESTIMATORS, GROUP_ESTIMATORS, AlgorithmConfig
+from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.errors import UserError
 
 
@@ -148,7 +148,7 @@ def _optimal_baseline(name: str, signals: Signals) -> list[dict[int, float]]:
     return out
 
 
-@pytest.mark.parametrize("name", ADV_ESTIMATORS)
+@pytest.mark.parametrize("name", ADVANTAGES.names)
 @settings(max_examples=60, deadline=None)
 @given(signals=batches())
 def test_like_its_equation(name: str, signals: Signals) -> None:
@@ -166,7 +166,7 @@ def test_like_its_equation(name: str, signals: Signals) -> None:
     torch.testing.assert_close(ours.double(), reference, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ADV_ESTIMATORS)
+@pytest.mark.parametrize("name", ADVANTAGES.names)
 @settings(max_examples=40, deadline=None)
 @given(signals=batches())
 def test_exact_zeros(name: str, signals: Signals) -> None:
@@ -178,12 +178,14 @@ def test_exact_zeros(name: str, signals: Signals) -> None:
     for values in (advantages, returns):
         assert torch.all(torch.isfinite(values))
         assert torch.all(values[outside] == 0)
-    if name in GROUP_ESTIMATORS:
+    if AlgorithmConfig(adv_estimator=name).compares_groups:
         for row in range(len(advantages)):
             assert not _silent(signals, row) or torch.all(advantages[row] == 0)
 
 
-@pytest.mark.parametrize("name", GROUP_ESTIMATORS)
+@pytest.mark.parametrize(
+    "name", [name for name in ADVANTAGES.names if AlgorithmConfig(adv_estimator=name).compares_groups]
+)
 @pytest.mark.parametrize("std", [True, False])
 def test_equal_scores_and_single_responses_are_exactly_zero(name: str, std: bool) -> None:
     estimate, config = find_advantage(name), AlgorithmConfig(norm_adv_by_std=std)
@@ -195,7 +197,7 @@ def test_equal_scores_and_single_responses_are_exactly_zero(name: str, std: bool
     assert torch.any(mixed[3:] != 0)
 
 
-@pytest.mark.parametrize("name", ADV_ESTIMATORS)
+@pytest.mark.parametrize("name", ADVANTAGES.names)
 def test_rows_may_come_in_any_order(name: str) -> None:
     signals = _signals([1.0, 0.0, 0.3, 0.5, 0.2, 0.9], [0, 1, 0, 1, 2, 2])
     order = torch.tensor([4, 2, 0, 5, 1, 3])
@@ -258,7 +260,7 @@ def test_grpo_by_hand() -> None:
 def test_what_is_computed_beforehand() -> None:
     needs = {"gae": ("values",), "remax": ("baselines",)}
     needs |= dict.fromkeys(("optimal_token_baseline", "tir_optimal_token_baseline"), ("sum_pi_squared",))
-    assert {name: needs_of(name) for name in ADV_ESTIMATORS if needs_of(name)} == needs
+    assert {name: needs_of(name) for name in ADVANTAGES.names if needs_of(name)} == needs
 
 
 def test_unknown_names_get_the_nearest() -> None:

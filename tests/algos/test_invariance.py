@@ -13,7 +13,7 @@ from whet.algos.aggregate import MODES, Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.registry import LossInputs
 from whet.algos.value_loss import value_loss
-from whet.config.schema.actor import LOSS_TYPES, ActorConfig
+from whet.config.schema.actor import LOSSES, ActorConfig
 
 # Bounds at which a good part of random tokens is clipped, drawn or penalised.
 CONFIG = ActorConfig(
@@ -43,7 +43,7 @@ def _cut(data: st.DataObject, mask: Tensor) -> Cut:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", LOSS_TYPES)
+@pytest.mark.parametrize("name", LOSSES.names)
 @settings(deadline=None, max_examples=12)
 @given(data=st.data())
 def test_any_cut_gives_the_same_loss_gradient_and_metrics(name: str, mode: str, data: st.DataObject) -> None:

@@ -13,7 +13,7 @@ from whet.algos import find_policy_loss, preparation_of
 from whet.algos.aggregate import MODES, Aggregator, count
 from whet.algos.quirks import quirks
 from whet.algos.registry import LossInputs
-from whet.config.schema.actor import LOSS_TYPES, ActorConfig
+from whet.config.schema.actor import LOSSES, ActorConfig
 from whet.errors import UserError
 
 Result = tuple[float, Tensor, dict[str, float]]
@@ -51,7 +51,7 @@ RENAMED = {"actor/pg_clipfrac": "pg_clipfrac_higher", "actor/pg_clipfrac_lower":
 @pytest.mark.parametrize(
     "entry",
     [f"vanilla/{mode}" for mode in MODES]
-    + [f"{name}/token-mean" for name in LOSS_TYPES if name not in ("default", "vanilla", "gspo_token", "clip_cov")]
+    + [f"{name}/token-mean" for name in LOSSES.names if name not in ("default", "vanilla", "gspo_token", "clip_cov")]
     + [f"{EVERYONE}/token-mean"],
 )
 def test_like_verl(entry: str) -> None:
@@ -221,7 +221,7 @@ def test_a_mini_batch_without_tokens_is_prepared_too(name: str) -> None:
     assert torch.equal(grad, zeros)
 
 
-@pytest.mark.parametrize("name", LOSS_TYPES)
+@pytest.mark.parametrize("name", LOSSES.names)
 def test_weights_scale_the_loss(name: str) -> None:
     config = ActorConfig(clip_cov_lb=0.1)
     plain, weighted = _random(4, 3), _random(4, 3)
@@ -234,7 +234,7 @@ def test_weights_scale_the_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize("junk", [math.inf, -math.inf, math.nan, 1e38])
-@pytest.mark.parametrize("name", LOSS_TYPES)
+@pytest.mark.parametrize("name", LOSSES.names)
 def test_what_lies_outside_the_mask_has_no_effect(name: str, junk: float) -> None:
     mask = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     clean = [*torch.randn(3, 3, 3, generator=torch.Generator().manual_seed(3)), mask, torch.rand(3, 3)]

@@ -11,7 +11,8 @@ import pytest
 from api.notebook import CELL, SMALL, run_cell, scorer
 
 import whet
-from whet.algos import registry
+from whet.config.schema.actor import LOSSES
+from whet.config.schema.algorithm import ADVANTAGES
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +23,10 @@ def rows(quickstart: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="session")
 def cell() -> Iterator[dict[str, Any]]:
     """The variables of a notebook whose cell has registered an advantage and a loss; the names are gone afterwards."""
-    tables = (registry._ADVANTAGES, registry._NEEDS, registry._POLICY_LOSSES, registry._PREPARATIONS)
-    before = [dict(table) for table in tables]
+    before = {table: dict(table._registered) for table in (ADVANTAGES, LOSSES)}
     yield run_cell(CELL)
-    for table, entries in zip(tables, before):
-        table.clear()
-        table.update(entries)
+    for table, entries in before.items():
+        table._registered = entries
 
 
 @pytest.fixture(scope="session")

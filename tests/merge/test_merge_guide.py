@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from merge.test_merge_shards import same_weights, weights
 
-from whet.cli import HELP, main
+from whet.cli import main
+from whet.cli.merge import COMMAND
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "merge.md").read_text()
 
@@ -31,5 +32,5 @@ def test_commands_for_shards(checkpoint, small_model, tmp_path, monkeypatch):
 
 
 def test_help_and_guide_have_the_same_options():
-    options = set(re.findall(r"--[\w-]+", HELP["merge"]))
+    options = set(re.findall(r"--[\w-]+", COMMAND.help))
     assert options <= set(re.findall(r"--[\w-]+", GUIDE))

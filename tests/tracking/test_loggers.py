@@ -192,7 +192,7 @@ def test_a_missing_package_is_named_before_training(track, name):
 
 
 def test_an_unknown_logger_is_refused(track):
-    with pytest.raises(UserError, match="no logger 'tensorbord'"):
+    with pytest.raises(UserError, match=r"tensorbord: is not one of console, .*did you mean tensorboard"):
         track("tensorbord")
 
 

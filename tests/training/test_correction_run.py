@@ -13,7 +13,7 @@ from whet_process import outcome, run_folder, settled, train
 
 from whet.config import load_config, with_values
 from whet.config.schema import Config
-from whet.config.schema.algorithm import ADV_ESTIMATORS
+from whet.config.schema.algorithm import ADVANTAGES
 from whet.training.experience import Experience, make_experience, sampler_log_probs
 from whet.training.objective import objective, warn_of_skips
 from whet.types import Prompt, Sample
@@ -115,7 +115,7 @@ def test_bypass_weighs_reinforce_by_the_current_ratio_and_the_clipped_loss_not_a
         assert metrics["rollout_corr/rollout_is_mean"] > 0
 
 
-@pytest.mark.parametrize("estimator", ADV_ESTIMATORS)
+@pytest.mark.parametrize("estimator", ADVANTAGES.names)
 @pytest.mark.parametrize("match", ["whet", "verl"])
 def test_a_batch_that_is_rejected_as_a_whole_has_no_advantage_and_no_loss(estimator, match):
     config = load_config([*EVERYTHING, f"algorithm.adv_estimator={estimator}", f"algorithm.match={match}"])

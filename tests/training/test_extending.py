@@ -13,11 +13,11 @@ import torch
 from whet_process import outcome, run_folder, start, train
 
 import whet
-from whet.algos import LossInputs, Signals, find_advantage, find_policy_loss, needs_of, preparation_of, registry
+from whet.algos import LossInputs, Signals, find_advantage, find_policy_loss, needs_of, preparation_of
 from whet.algos.aggregate import Aggregator, Normaliser
 from whet.config import Config, check_files, load_config
-from whet.config.schema.actor import ActorConfig
-from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.actor import LOSSES, ActorConfig
+from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.errors import UserError
 from whet.training.extensions import load_extensions
 
@@ -28,12 +28,10 @@ SMALL = ("trainer.val_freq=-1", "trainer.val_before_train=false", "trainer.save_
 @pytest.fixture(autouse=True)
 def own_names() -> Iterator[None]:
     """Names registered by a test are gone after it."""
-    tables = (registry._ADVANTAGES, registry._NEEDS, registry._POLICY_LOSSES, registry._PREPARATIONS)
-    before = [dict(table) for table in tables]
+    before = {table: dict(table._registered) for table in (ADVANTAGES, LOSSES)}
     yield
-    for table, entries in zip(tables, before):
-        table.clear()
-        table.update(entries)
+    for table, entries in before.items():
+        table._registered = entries
 
 
 def _config(folder: Path, text: str, *argv: str) -> Config:
@@ -134,7 +132,7 @@ LOSS = HEAD + '@whet.policy_loss("mine")\ndef mine(inputs, config, aggregate):\n
         ("x = 1\nraise SystemExit(3)", r"extensions=.*mine\.py, line 2: SystemExit: 3"),
         (
             "x = 1",
-            r"adv_estimator=mine: there is no such function.*mine\.py\] registers nothing of that name",
+            r"adv_estimator=mine: is not one of gae, .*mine\.py\] registers nothing of that name",
         ),
         (HEAD + '@whet.advantage("mien")\ndef f(a, b): ...', r"adv_estimator=mine: .*did you mean mien\?"),
         (HEAD + "@whet.advantage\ndef f(a, b): ...", r"line 2: a function is registered with its name in parenth"),
@@ -237,4 +235,4 @@ def test_the_command_line_names_the_mistake(tmp_path: Path, few_rows: tuple[str,
     assert "Traceback" not in text
     process = start(tmp_path, "train", *few_rows, "algorithm.adv_estimator=mine")
     assert process.wait() == 2
-    assert "mine is not one of grpo, " in process.text()
+    assert "mine is not one of gae, " in process.text()

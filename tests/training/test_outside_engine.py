@@ -1,4 +1,4 @@
-"""An engine from outside the package, the one of docs/engines.md, trains and resumes as whet's own do."""
+"""An engine from outside the package, the one of docs/extending.md, trains and resumes as whet's own do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whet_process import run_folder, train
 
 from whet.tracking import read_metrics
 
-GUIDE = Path(__file__).parents[2] / "docs" / "engines.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
 SMALL = ("trainer.val_freq=-1", "trainer.val_before_train=false", "trainer.max_steps=2", "data.max_response_length=6")
 
 

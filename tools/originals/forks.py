@@ -24,8 +24,8 @@ from whet.algos.shaping import (
     top_tokens,
 )
 from whet.algos.value_loss import value_loss
-from whet.config.schema.actor import LOSS_TYPES, ActorConfig
-from whet.config.schema.algorithm import ADV_ESTIMATORS, MATCHES, AlgorithmConfig
+from whet.config.schema.actor import LOSSES, ActorConfig
+from whet.config.schema.algorithm import ADVANTAGES, MATCHES, AlgorithmConfig
 from whet.errors import UserError
 
 ORIGINALS = tuple(name for name in MATCHES if name != "whet")
@@ -65,12 +65,12 @@ def _compute(name: str, inputs: Inputs, recorded: Any) -> Compute | None:
         return None
     loss = re.fullmatch(rf"loss\.(\w+?)(?:_dual{NUMBER})?\.(token|seq|masked)", what)
     if loss is not None:
-        known = loss[1] in LOSS_TYPES
+        known = loss[1] in LOSSES.names
         return partial(_loss, original, loss[1], loss[2], inputs, recorded) if known else None
     if what == "gae_bs1":
         return partial(_one_row, original, inputs, recorded)
     estimator = re.fullmatch(rf"(\w+)(?:\.g({NUMBER}))?", what)
-    if estimator is None or estimator[1] not in ADV_ESTIMATORS:
+    if estimator is None or estimator[1] not in ADVANTAGES.names:
         return None
     settings: dict[str, Any] = {"gamma": float(estimator[2])} if estimator[2] else _GAE if estimator[1] == "gae" else {}
     return partial(_advantage, original, estimator[1], settings, inputs)

@@ -20,7 +20,7 @@ from whet.algos.kl import kl_penalty
 from whet.algos.registry import LossInputs, Signals
 from whet.algos.value_loss import value_loss
 from whet.config.schema.actor import ActorConfig
-from whet.config.schema.algorithm import ADV_ESTIMATORS, AlgorithmConfig
+from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.config.schema.correction import PRESETS, RULES, RolloutCorrectionConfig
 
 NUMBER = r"\d*\.?\d+(?:e-?\d+)?"
@@ -62,7 +62,7 @@ def _advantage(name: str, inputs: Inputs, found: dict[str, Any]) -> Compute | No
     parsed = re.fullmatch(rf"(.+?)((?:_(?:g{NUMBER}|l{NUMBER}|nostd|notail|fallback|no_\w))*)", name)
     assert parsed is not None, "the pattern fits any name"
     estimator = _ESTIMATORS.get(parsed[1], parsed[1])
-    if estimator not in ADV_ESTIMATORS:
+    if estimator not in ADVANTAGES.names:
         return None
     values: dict[str, Any] = {}
     for setting in parsed[2].split("_")[1:]:

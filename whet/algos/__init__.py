@@ -1,6 +1,5 @@
 """Pure functions of tensors, found by name: advantages, policy losses, KL, aggregation."""
 
-from whet.algos import advantages, losses
 from whet.algos.aggregate import Normaliser, aggregate
 from whet.algos.kl import kl_penalty
 from whet.algos.registry import (
@@ -20,12 +19,10 @@ __all__ = [
     "Normaliser",
     "Signals",
     "advantage",
-    "advantages",
     "aggregate",
     "find_advantage",
     "find_policy_loss",
     "kl_penalty",
-    "losses",
     "needs_of",
     "policy_loss",
     "preparation_of",

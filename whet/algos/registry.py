@@ -1,12 +1,12 @@
 """Algorithms by name.
 
 An algorithm is a recipe of three things: the per-token signals it needs beforehand, an advantage, a policy loss. Each
-advantage and loss is one function on (B, T) tensors in a file of its own; the decorators here give it its name.
+advantage and loss is one function on (B, T) tensors in a file of its own; the decorators here give it its name. That is
+the only place where the name is written: the choices of the config are read from there.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
 from whet.algos.guard import guarded_advantage, guarded_policy_loss, guarded_prepare
-from whet.config.schema.actor import ActorConfig
-from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.function_registry import FunctionRegistry
+from whet.config.schema.actor import LOSSES, ActorConfig
+from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.errors import UserError
 
 
@@ -82,18 +83,31 @@ Prepare = Callable[[LossInputs, ActorConfig], dict[str, Tensor]]
 
 SIGNALS = ("values", "sum_pi_squared", "baselines")  # what `needs` may name
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-_ADVANTAGES: dict[str, Advantage] = {}
-_NEEDS: dict[str, tuple[str, ...]] = {}
-_POLICY_LOSSES: dict[str, PolicyLoss] = {}
-_PREPARATIONS: dict[str, Prepare] = {}
 _Function = TypeVar("_Function", bound=Callable)
 
 
-def advantage(*names: str, needs: Sequence[str] = ()) -> Callable[[_Function], _Function]:
+@dataclass(frozen=True, slots=True)
+class _AdvantageEntry:
+    """A registered advantage estimator; `function` is guarded if it is from outside the package."""
+
+    function: Advantage
+    needs: tuple[str, ...]
+    group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _LossEntry:
+    """A registered policy loss; its functions are guarded if they are from outside the package."""
+
+    function: PolicyLoss
+    prepare: Prepare | None
+
+
+def advantage(*names: str, needs: Sequence[str] = (), group: bool = False) -> Callable[[_Function], _Function]:
     """Register an advantage estimator under one or more names.
 
-    `needs` names the fields of `Signals` that must be computed for it: values, sum_pi_squared, baselines.
+    `needs` names the fields of `Signals` that must be computed for it: values, sum_pi_squared, baselines. `group` says
+    that it compares the responses of a prompt with each other: a config with one response per prompt is refused.
     """
     _check_names(names, "advantage")
     for need in needs:
@@ -101,8 +115,10 @@ def advantage(*names: str, needs: Sequence[str] = ()) -> Callable[[_Function], _
             raise UserError(f"needs={need!r}: an advantage may need {', '.join(SIGNALS)}")
 
     def keep(function: _Function) -> _Function:
-        _register(_ADVANTAGES, names, function, "algorithm.adv_estimator", guarded_advantage)
-        _NEEDS.update({name: tuple(needs) for name in names})
+        _check_free(ADVANTAGES, names, function)
+        for name in names:
+            guarded = _guarded(function, f"{ADVANTAGES.key}={name}", guarded_advantage)
+            ADVANTAGES.keep(name, _AdvantageEntry(guarded, tuple(needs), group))
         return function
 
     return keep
@@ -117,36 +133,46 @@ def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Funct
     _check_names(names, "policy_loss")
 
     def keep(function: _Function) -> _Function:
-        _register(_POLICY_LOSSES, names, function, "worker.actor.loss_type", guarded_policy_loss)
+        _check_free(LOSSES, names, function)
         for name in names:
-            _PREPARATIONS.pop(name, None)  # of a cell that was run before
-        if prepare is not None:
-            _register(_PREPARATIONS, names, prepare, "worker.actor.loss_type", guarded_prepare)
+            label = f"{LOSSES.key}={name}"
+            prepared = None if prepare is None else _guarded(prepare, label, guarded_prepare)
+            LOSSES.keep(name, _LossEntry(_guarded(function, label, guarded_policy_loss), prepared))
         return function
 
     return keep
 
 
 def needs_of(name: str) -> tuple[str, ...]:
-    """The signals that the estimator of this name wants computed."""
-    find_advantage(name)
-    return _NEEDS[name]
+    """Return the signals that the estimator of this name wants computed."""
+    return ADVANTAGES.find(name).needs
 
 
 def preparation_of(name: str) -> Prepare | None:
-    """What the loss of this name does once for each mini-batch, if anything."""
-    find_policy_loss(name)
-    return _PREPARATIONS.get(name)
+    """Return the function that the loss of this name calls once for each mini-batch, if any."""
+    return LOSSES.find(name).prepare
 
 
 def find_advantage(name: str) -> Advantage:
-    """The estimator that `algorithm.adv_estimator` names."""
-    return _find(_ADVANTAGES, name, "algorithm.adv_estimator")
+    """Return the estimator that `algorithm.adv_estimator` names."""
+    return ADVANTAGES.find(name).function
 
 
 def find_policy_loss(name: str) -> PolicyLoss:
-    """The loss that `worker.actor.loss_type` names."""
-    return _find(_POLICY_LOSSES, name, "worker.actor.loss_type")
+    """Return the loss that `worker.actor.loss_type` names."""
+    return LOSSES.find(name).function
+
+
+def registered_outside(name: str) -> dict[str, Any]:
+    """Describe what this process has registered under a name from outside the package, by kind of function."""
+    found: dict[str, Any] = {}
+    if (estimator := ADVANTAGES.kept(name)) is not None:
+        found |= {"advantage": _unguarded(estimator.function), "needs": estimator.needs, "group": estimator.group}
+    if (loss := LOSSES.kept(name)) is not None:
+        found["policy_loss"] = _unguarded(loss.function)
+        if loss.prepare is not None:
+            found["prepare"] = _unguarded(loss.prepare)
+    return found
 
 
 def _check_names(names: tuple[object, ...], decorator: str) -> None:
@@ -154,28 +180,26 @@ def _check_names(names: tuple[object, ...], decorator: str) -> None:
         raise UserError(f'a function is registered with its name in parentheses: @whet.{decorator}("mine")')
 
 
-def _register(
-    table: dict, names: tuple[str, ...], function: Callable, key: str, guard: Callable[[Callable, str], Callable]
-) -> None:
-    """Note a function under its names; those of others are not taken over, and those from outside are guarded."""
+def _check_free(table: FunctionRegistry, names: tuple[str, ...], function: Callable) -> None:
+    """Raise a `UserError` for a name of another file; running a notebook cell again replaces its functions."""
     file = _file_of(function)
     for name in names:
-        if name in table and _file_of(table[name]) != file and not _is_cell(_file_of(table[name])):
-            raise UserError(f"the name {name} is taken by {_file_of(table[name])}; choose another")
-    for name in names:
-        table[name] = function if file.startswith(_PACKAGE) else guard(function, f"{key}={name} ({file})")
+        owner = _file_of(found.function) if (found := table.kept(name)) is not None else None
+        if name in table.built_in and not file.startswith(_PACKAGE):
+            owner = os.path.join(os.path.dirname(_PACKAGE[:-1]), *table.built_in[name].split(".")) + ".py"
+        if owner is not None and owner != file and not _is_cell(owner):
+            raise UserError(f"the name {name} is taken by {owner}; choose another")
 
 
-def registered_outside(name: str) -> dict[str, Any]:
-    """Describe what this process has registered under a name from outside the package, by kind of function."""
-    found: dict[str, Any] = {}
-    tables: dict[str, dict[str, Any]] = {
-        "advantage": _ADVANTAGES, "policy_loss": _POLICY_LOSSES, "prepare": _PREPARATIONS
-    }  # fmt: skip
-    for kind, table in tables.items():
-        if name in table and not _file_of(table[name]).startswith(_PACKAGE):
-            found[kind] = table[name].__wrapped__  # without the guard
-    return found | ({"needs": _NEEDS[name]} if "advantage" in found else {})
+def _guarded(function: Callable, label: str, guard: Callable[[Callable, str], Callable]) -> Callable:
+    """Check what a function from outside the package returns; one of the package is left as it is."""
+    file = _file_of(function)
+    return function if file.startswith(_PACKAGE) else guard(function, f"{label} ({file})")
+
+
+def _unguarded(function: Callable) -> Any:
+    """Return the function under a guard, with whatever decorators of the user's it has."""
+    return getattr(function, "__wrapped__")  # noqa: B009, as mypy knows no attributes of callables
 
 
 def _is_cell(file: str) -> bool:
@@ -186,11 +210,3 @@ def _is_cell(file: str) -> bool:
 def _file_of(function: Callable) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code.co_filename if code else type(function).__name__
-
-
-def _find(table: dict, name: str, key: str) -> Callable:
-    if name in table:
-        return table[name]
-    near = difflib.get_close_matches(name, table, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise UserError(f"{key}={name}: there is no such function{hint} (there are: {', '.join(sorted(table))})")

@@ -91,10 +91,10 @@ class Run:
     @property
     def best_checkpoint(self) -> Path | None:
         """The checkpoint with the best validation; the last one where none was validated, None before the first."""
-        from whet.checkpoint.store import best_of, read_checkpoints
+        from whet.checkpoint.choosing import choose
 
-        best = best_of(read_checkpoints(self.folder)) or self._last()
-        return best.path if best else None
+        choice = choose(self.folder)
+        return choice.checkpoint.path if choice else None
 
     @property
     def model(self) -> Path:

@@ -14,7 +14,6 @@ from transformers.utils import logging as transformers_logging
 
 from whet.config import Config, run_folder
 from whet.config.schema import all_keys
-from whet.config.schema.algorithm import GROUP_ESTIMATORS
 from whet.config.values import Given, read_value
 from whet.errors import UserError
 from whet.learn.protocol import Learner
@@ -83,7 +82,7 @@ def check_samples(samples: Sequence[Sample], config: Config) -> None:
         if not sample.ids:
             raise UserError(f"sample {number} has no tokens, so there is nothing to learn from it")
     estimator = config.algorithm.adv_estimator
-    if estimator in GROUP_ESTIMATORS and len({id(sample.prompt) for sample in samples}) == len(samples):
+    if config.algorithm.compares_groups and len({id(sample.prompt) for sample in samples}) == len(samples):
         raise UserError(
             f"advantage={estimator} compares the samples of a prompt with each other, and no two of these have the "
             "same prompt: sample several, as in sample(prompts, n=8)"

@@ -16,7 +16,7 @@ from whet.config.checks.run import Check, UnknownValueError, hide, run_checks
 from whet.config.loading.load import Loaded, load
 from whet.config.problems import raise_problems, sentences_of
 from whet.config.schema import Config
-from whet.config.views import eval_view, generate_view, sft_view
+from whet.config.views import chat_view, eval_view, generate_view, sft_view
 from whet.errors import UserError
 
 View = Callable[[Config], Config]
@@ -53,6 +53,7 @@ JOBS = {
         Job("generate", generate_view),
         Job("eval", eval_view),
         Job("serve"),
+        Job("chat", chat_view),
     )
 }
 

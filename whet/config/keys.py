@@ -58,8 +58,8 @@ class Key:
     default: Any
     help: str
     choices_of: Choices = ()
-    open: bool = False  # algorithm.extensions may add to the choices
-    files: bool = False  # `path.py:NAME` is a value too
+    open: bool = False  # files of algorithm.extensions may add to the choices
+    files: str = ""  # an example of `path.py:NAME`, where that is a value too
     least: Number | None = None
     most: Number | None = None
     above: Number | None = None
@@ -86,9 +86,9 @@ class Key:
         return KIND_WORDS[self.kind] + (" or null" if self.optional else "")
 
 
-def about(help: str, choices: Choices = ()) -> dict[str, Any]:
+def about(help: str, choices: Choices = (), open: bool = False, files: str = "") -> dict[str, Any]:
     """The metadata that makes a dataclass field a config key."""
-    return {"help": help, "choices_of": choices}
+    return {"help": help, "choices_of": choices, "open": open, "files": files}
 
 
 def key(
@@ -97,7 +97,7 @@ def key(
     *,
     choices: Choices = (),
     open: bool = False,
-    files: bool = False,
+    files: str = "",
     least: Number | None = None,
     most: Number | None = None,
     above: Number | None = None,
@@ -106,9 +106,8 @@ def key(
     prose: bool = False,
 ) -> Any:
     """Declare a config key with an immutable default and the bounds of its value."""
-    bounds = {"open": open, "files": files, "least": least, "most": most, "above": above, "below": below, "also": also}
-    bounds["prose"] = prose
-    return field(default=default, metadata={**about(help, choices), **bounds})
+    bounds = {"least": least, "most": most, "above": above, "below": below, "also": also, "prose": prose}
+    return field(default=default, metadata={**about(help, choices, open, files), **bounds})
 
 
 def section(help: str, presets: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:

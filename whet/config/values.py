@@ -97,7 +97,7 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
     if key.choices and not (key.open and extended):
         for item in value if key.kind == "list" else [value]:
             if item not in key.choices and not (key.files and ":" in item):
-                more = ", nor a file such as engine.py:SPEC" if key.files else ""
+                more = f", nor a file such as {key.files}" if key.files else ""
                 return f"{item} is not one of {', '.join(key.choices)}{more}{hint(item, key.choices)}"
     if key.kind in ("int", "float", "numbers", "pair"):
         for number in value if key.kind in ("numbers", "pair") else [value]:

@@ -47,3 +47,19 @@ def eval_view(config: Config) -> Config:
     view = with_values(config, {"data.train_files": "", "trainer.val_only": True})
     named = config.eval.datasets or config.eval.responses
     return with_values(view, {"data.val_files": ""}) if named else view
+
+
+def chat_view(config: Config) -> Config:
+    """Return the config of a job that samples what a person types, without files of training and scoring."""
+    return with_values(
+        config,
+        {
+            "data.train_files": "",
+            "data.val_files": "",
+            "data.image_dir": None,
+            "worker.reward": RewardConfig(),
+            "algorithm": AlgorithmConfig(),
+            "trainer.val_only": True,
+            "trainer.logger": ["console"],
+        },
+    )

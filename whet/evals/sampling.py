@@ -86,10 +86,17 @@ class Policy:
         return self.tokenizer.batch_decode([sample.ids for sample in samples], skip_special_tokens=skip)
 
 
-def open_policy(config: Config, console: Console) -> Policy:
-    """Find the model, its tokenizer and its engine's server, and check that they go with the config."""
+def open_policy(
+    config: Config, console: Console, fit: Callable[[Config, PretrainedConfig], Config] | None = None
+) -> Policy:
+    """Find the model, its tokenizer and its engine's server, and check that they go with the config.
+
+    `fit` returns the config with lengths by the model's own limits, before they are checked.
+    """
     check_engine_reachable(config)
     found = find_model(config, console.note)
+    if fit is not None:
+        config = fit(config, found.config)
     checkpoint = _checkpoint(config)
     if checkpoint is not None:  # its adapters are those that the config has
         own = checkpoint.meta["config"]["worker"]["actor"]["model"]["lora"]

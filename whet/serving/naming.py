@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-KEY = "worker.actor.model.model_path"
-
 
 def model_folder(path: Path) -> Path | None:
     """The Hugging Face folder that a path is, or that a checkpoint (global_step_N) holds."""
@@ -13,12 +11,6 @@ def model_folder(path: Path) -> Path | None:
         if (folder / "config.json").is_file():
             return folder
     return None
-
-
-def model_argument(argument: str) -> str:
-    """`whet serve MODEL ...`: the model as the key that it stands for."""
-    path = Path(argument).expanduser()
-    return f"{KEY}={model_folder(path) or argument}"
 
 
 def served_name(given: str) -> str:

@@ -1,4 +1,4 @@
-"""What every logger offers, and what it is told about the run."""
+"""`Logger`, the interface of every logger, and `RunInfo`, what it is told about the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ class RunInfo:
 
 
 class Logger(Protocol):
-    """A destination of metrics. It is built before training starts and may fail then, with a `UserError`."""
+    """A destination of metrics, built with a `RunInfo` before training starts.
+
+    Building may fail, with a `UserError`. An error while training is reported once and does not stop the run. A class
+    that derives from this one need not define every method.
+    """
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of one step; all of them are finite or not, as they come."""

@@ -8,29 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from whet.errors import UserError
 from whet.tracking.console import Console
-from whet.tracking.console_logger import ConsoleLogger
-from whet.tracking.file_logger import FileLogger
 from whet.tracking.logger import Logger, RunInfo
-from whet.tracking.mlflow_logger import MlflowLogger
+from whet.tracking.registry import open_logger, short
 from whet.tracking.run_folder import RunFolder
 from whet.tracking.samples import write_samples
-from whet.tracking.swanlab_logger import SwanlabLogger
-from whet.tracking.tensorboard_logger import TensorboardLogger
-from whet.tracking.wandb_logger import WandbLogger
 from whet.types import Sample
-
-LOGGERS: dict[str, Callable[[RunInfo], Logger]] = {
-    "console": ConsoleLogger,
-    "file": FileLogger,
-    "tensorboard": TensorboardLogger,
-    "wandb": WandbLogger,
-    "swanlab": SwanlabLogger,
-    "mlflow": MlflowLogger,
-}
 
 
 class Tracker:
@@ -46,8 +33,12 @@ class Tracker:
         settings: dict[str, Any] | None = None,
         log_samples: bool = True,
         log_token_log_probs: bool = False,
+        resolve: Callable[[str], Path] = Path,
     ) -> None:
-        """Build every logger named in `trainer.logger`; a missing package or a refused login is a `UserError`."""
+        """Build every logger named in `trainer.logger`; a missing package or a refused login is a `UserError`.
+
+        `resolve` finds the file of a logger that is named as `path.py:CLASS`.
+        """
         self._folder = folder
         self._console = console
         self._log_samples = log_samples
@@ -57,7 +48,7 @@ class Tracker:
         run = RunInfo(folder.path, project, experiment, console, settings or {})
         try:
             for name in loggers:
-                self._loggers[name] = _build(name, run)
+                self._loggers[name] = open_logger(name, run, resolve)
         except UserError:
             self.close()
             raise
@@ -91,22 +82,4 @@ class Tracker:
         except Exception as error:
             if name not in self._reported:
                 self._reported.add(name)
-                self._console.warn(f"logging to {name} failed, training goes on without it: {_short(error)}")
-
-
-def _build(name: str, run: RunInfo) -> Logger:
-    if name not in LOGGERS:
-        raise UserError(f"trainer.logger: there is no logger {name!r}. Choose from: {', '.join(LOGGERS)}.")
-    try:
-        return LOGGERS[name](run)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"trainer.logger: {name} could not start: {_short(error)}. "
-            f"Log in or set it up as its documentation says, or take {name} out of trainer.logger."
-        ) from error
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+                self._console.warn(f"logging to {name} failed, training goes on without it: {short(error)}")

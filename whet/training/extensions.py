@@ -66,7 +66,7 @@ def _register(spec: str, path: Path) -> None:
         found: Registered = pickle.loads(path.read_bytes())
         for name, functions in found.items():
             if "advantage" in functions:
-                advantage(name, needs=functions["needs"])(functions["advantage"])
+                advantage(name, needs=functions["needs"], group=functions["group"])(functions["advantage"])
             if "policy_loss" in functions:
                 policy_loss(name, prepare=functions.get("prepare"))(functions["policy_loss"])
     except UserError:

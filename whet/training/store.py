@@ -10,11 +10,13 @@ from typing import Any
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config
+from whet.config.anchored import anchored
 from whet.data.loader import PromptLoader
 from whet.tracking import Tracker
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training.checked import CheckedModel
+from whet.training.parts import resolver
 from whet.training.resume import check_disk, starting_point, take_position
 
 
@@ -52,7 +54,7 @@ def open_store(
     tracker = _open_tracker(config, loggers, folder, console)
     stack.callback(tracker.close)
     if not (trainer.val_only and folder.config.exists()):  # it tells how the run was trained
-        folder.write_config(config.to_yaml())
+        folder.write_config(anchored(config).to_yaml())
     return RunStore(folder, checkpoints, checkpoint, tracker)
 
 
@@ -67,4 +69,5 @@ def _open_tracker(config: Config, loggers: Sequence[str], folder: RunFolder, con
         config.stored(),
         trainer.log_samples,
         trainer.log_token_log_probs,
+        resolver(config),
     )

@@ -19,7 +19,7 @@ from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError
 
 
-@advantage("gdpo")
+@advantage("gdpo", group=True)
 def gdpo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """The weighted sum of each reward's group-normalised scores, whitened."""
     odd = quirks(config.match)

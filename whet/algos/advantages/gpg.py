@@ -14,7 +14,7 @@ from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("gpg")
+@advantage("gpg", group=True)
 def gpg(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Scaled scores less their group's mean, on every token the model wrote."""
     scores_B = total_rewards(signals)

@@ -17,7 +17,7 @@ from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("grpo", "grpo_vectorized")
+@advantage("grpo", "grpo_vectorized", group=True)
 def grpo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Group-normalised scores on every token the model wrote."""
     groups = Groups(signals.groups_B, quirks(config.match))

@@ -16,7 +16,7 @@ from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("grpo_passk")
+@advantage("grpo_passk", group=True)
 def grpo_passk(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """The lead of each prompt's best response, on every token of it."""
     scores_B = total_rewards(signals)

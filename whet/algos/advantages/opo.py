@@ -15,7 +15,7 @@ from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("opo")
+@advantage("opo", group=True)
 def opo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Scores less their group's length-weighted mean, on every token the model wrote."""
     groups = Groups(signals.groups_B, quirks(config.match))

@@ -17,7 +17,7 @@ from whet.algos.token_baseline import against_optimal, energy
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("optimal_token_baseline", needs=("sum_pi_squared",))
+@advantage("optimal_token_baseline", needs=("sum_pi_squared",), group=True)
 def optimal_token_baseline(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Rewards to go less the optimal baseline of their token position."""
     odd, mask_BT = quirks(config.match), signals.mask_BT

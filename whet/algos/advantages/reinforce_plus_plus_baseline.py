@@ -16,7 +16,7 @@ from whet.algos.whiten import whiten
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("reinforce_plus_plus_baseline")
+@advantage("reinforce_plus_plus_baseline", group=True)
 def reinforce_plus_plus_baseline(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Whitened scores less their group's mean."""
     odd, scores_B = quirks(config.match), total_rewards(signals)

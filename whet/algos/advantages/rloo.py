@@ -14,13 +14,13 @@ from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("rloo")
+@advantage("rloo", group=True)
 def rloo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """Leave-one-out scores on every token the model wrote."""
     return _leave_one_out(signals, quirks(config.match))
 
 
-@advantage("rloo_vectorized")
+@advantage("rloo_vectorized", group=True)
 def rloo_vectorized(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """The same; in no package does it keep the raw score of a single response."""
     return _leave_one_out(signals, NONE)

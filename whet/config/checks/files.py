@@ -60,6 +60,13 @@ def _extensions(config: Config) -> Iterator[str]:
             yield _missing(config, "algorithm.extensions", file, "file")
 
 
+def _loggers(config: Config) -> Iterator[str]:
+    for name in config.trainer.logger:
+        path = name.rpartition(":")[0]
+        if path and not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, "trainer.logger", path, "file")
+
+
 def _reward(config: Config) -> Iterator[str]:
     spec = config.worker.reward.reward_function
     if spec is None:
@@ -123,4 +130,13 @@ def _nearest_sibling(config: Config, value: str) -> str | None:
     return None
 
 
-FILE_CHECKS: tuple[Check, ...] = (_data_files, _image_dir, _templates, _extensions, _reward, _models, _checkpoint)
+FILE_CHECKS: tuple[Check, ...] = (
+    _data_files,
+    _image_dir,
+    _templates,
+    _extensions,
+    _loggers,
+    _reward,
+    _models,
+    _checkpoint,
+)

@@ -97,6 +97,7 @@ def _without_run(config: Config) -> Config:
             "data.image_dir": None,
             "worker.reward": RewardConfig(),
             "trainer.load_checkpoint_path": None,
+            "trainer.logger": [],
             "algorithm": AlgorithmConfig(),
         },
     )

@@ -11,7 +11,6 @@ from whet.config.checks.sampling import SAMPLING_CHECKS
 from whet.config.checks.updates import batch_problems, budget_problems, must_divide, precision_problems
 from whet.config.problems import raise_problems
 from whet.config.schema import Config
-from whet.config.schema.algorithm import GROUP_ESTIMATORS
 from whet.config.schema.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.stages import read_stages
 from whet.config.values import show
@@ -49,7 +48,7 @@ def _reward(config: Config) -> Iterator[str]:
 
 def _groups(config: Config) -> Iterator[str]:
     rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
-    if rollout.n == 1 and estimator in GROUP_ESTIMATORS:
+    if rollout.n == 1 and config.algorithm.compares_groups:
         yield (
             f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
             "set worker.rollout.n to 2 or more (8 is common)"

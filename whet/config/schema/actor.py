@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import key, section
 from whet.config.schema.model import ModelConfig
 from whet.config.schema.optim import OptimConfig
@@ -18,20 +19,8 @@ AVG_MODES = (
     "seq-mean-token-sum",
     "seq-mean-token-sum-norm",
 )
-LOSS_TYPES = (
-    "default",
-    "vanilla",
-    "gspo",
-    "gspo_token",
-    "cispo",
-    "sapo",
-    "gpg",
-    "clip_cov",
-    "kl_cov",
-    "geo_mean",
-    "dppo_tv",
-    "dppo_kl",
-    "dro",
+LOSSES = FunctionRegistry(
+    "worker.actor.loss_type", "whet.algos.losses", "policy_loss", entry_points="whet.policy_losses"
 )
 
 
@@ -74,7 +63,9 @@ class ActorConfig:
     loss_avg_mode: str = key(
         "token", "how token losses are averaged: token = token-mean, seq = seq-mean-token-mean", choices=AVG_MODES
     )
-    loss_type: str = key("default", "the policy loss; default is PPO's clipped loss", choices=LOSS_TYPES, open=True)
+    loss_type: str = key(
+        "default", "the policy loss; default is PPO's clipped loss", choices=lambda: LOSSES.names, open=True
+    )
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
     dynamic_batching: bool = key(True, "fill micro-batches by tokens; false counts samples")

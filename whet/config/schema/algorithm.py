@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import about, key, section
 from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
 
-# Estimators that compare the responses of a prompt with each other, and those that do not.
-GROUP_ESTIMATORS = (
-    "grpo",
-    "grpo_vectorized",
-    "grpo_passk",
-    "gdpo",
-    "rloo",
-    "rloo_vectorized",
-    "opo",
-    "gpg",
-    "reinforce_plus_plus_baseline",
-    "optimal_token_baseline",
-    "tir_optimal_token_baseline",
+ADVANTAGES = FunctionRegistry(
+    "algorithm.adv_estimator", "whet.algos.advantages", "advantage", entry_points="whet.advantages"
 )
-ADV_ESTIMATORS = (*GROUP_ESTIMATORS, "gae", "remax", "reinforce_plus_plus")
 PF_PPO = ("pow", "max_min", "max_random")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 _ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
@@ -55,7 +44,7 @@ class AlgorithmConfig:
 
     gamma: float = key(1.0, "discount factor of gae and reinforce_plus_plus", least=0, most=1)
     lam: float = key(1.0, "lambda of gae: 0 trusts the critic, 1 the rewards", least=0, most=1)
-    adv_estimator: str = key("grpo", "how rewards become advantages", choices=ADV_ESTIMATORS, open=True)
+    adv_estimator: str = key("grpo", "how rewards become advantages", choices=lambda: ADVANTAGES.names, open=True)
     norm_adv_by_std: bool = key(True, "GRPO divides by the group's standard deviation; false leaves it out (Dr. GRPO)")
     gdpo_reward_keys: list[str] = field(
         default_factory=list, metadata=about("scores that gdpo normalises one by one; none = overall alone")
@@ -131,3 +120,12 @@ class AlgorithmConfig:
     def selects_tokens(self) -> bool:
         """True if some tokens or responses count more in the objective than others."""
         return self.needs_dependency or self.use_vppo_on_entropy
+
+    @property
+    def compares_groups(self) -> bool:
+        """True if the estimator compares the responses of a prompt with each other, so that one says nothing."""
+        name = self.adv_estimator
+        if name in ADVANTAGES.declared:
+            return bool(ADVANTAGES.declared[name].options.get("group"))
+        registered = ADVANTAGES.kept(name)
+        return registered is not None and registered.group

@@ -10,7 +10,7 @@ from whet.config.registry import Registry
 from whet.config.schema.sharding import DTYPES
 
 MODES = ("process", "inline", "server")
-ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "spec", "SPEC")
+ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
 ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 
@@ -20,7 +20,10 @@ class RolloutConfig:
     """Sampling parameters and the engine's limits."""
 
     name: str = key(
-        "native", "the engine that samples, or path.py:SPEC of another", choices=lambda: ENGINES.names, files=True
+        "native",
+        "the engine that samples, or path.py:SPEC of another",
+        choices=lambda: ENGINES.names,
+        files="engine.py:SPEC",
     )
     mode: str = key("process", "vllm: a process of its own, inline in this one, or its HTTP server", choices=MODES)
     python: str | None = key(None, "interpreter that has vLLM; null = the one that runs whet")

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config.keys import about, key, section
+from whet.config.registry import Registry
 from whet.config.schema.placement import PRESETS, PlacementConfig
 
-LOGGERS = ("console", "file", "mlflow", "swanlab", "tensorboard", "wandb")
+LOGGERS = Registry("trainer.logger", "whet.tracking.loggers", "LOGGER", entry_points="whet.loggers")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,13 @@ class TrainerConfig:
     project_name: str = key("whet", "project, for loggers and the run folder")
     experiment_name: str = key("demo", "experiment, for loggers and the run folder")
     logger: list[str] = field(
-        default_factory=lambda: ["console", "file"], metadata=about("where metrics go", choices=LOGGERS)
+        default_factory=lambda: ["console", "file"],
+        metadata=about(
+            "where metrics go; path.py:CLASS is a logger of yours",
+            choices=lambda: LOGGERS.names,
+            open=True,
+            files="logger.py:CLASS",
+        ),
     )
     device: str = key("auto", "where to train; auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
     quiet: bool | None = key(None, "plain lines instead of a live console; null = when output is not a terminal")

@@ -38,3 +38,6 @@ class FileLogger:
 
     def close(self) -> None:
         """Every line is on the disk already."""
+
+
+LOGGER = FileLogger

@@ -44,3 +44,6 @@ class SwanlabLogger:
     def close(self) -> None:
         """Wait for the upload and end the run."""
         self._swanlab.finish()
+
+
+LOGGER = SwanlabLogger

@@ -41,3 +41,6 @@ class WandbLogger:
     def close(self) -> None:
         """Wait for the upload and end the run."""
         self._run.finish()
+
+
+LOGGER = WandbLogger

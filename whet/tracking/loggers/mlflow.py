@@ -46,3 +46,6 @@ class MlflowLogger:
         """Wait for what is still being sent and end the run."""
         self._mlflow.flush_async_logging()
         self._mlflow.end_run()
+
+
+LOGGER = MlflowLogger

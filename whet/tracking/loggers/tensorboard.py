@@ -51,3 +51,6 @@ class TensorboardLogger:
 def _as_code(text: str) -> str:
     """Markdown renders indented lines as they are, whatever the model wrote."""
     return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+LOGGER = TensorboardLogger

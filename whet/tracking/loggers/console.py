@@ -27,3 +27,6 @@ class ConsoleLogger:
 
     def close(self) -> None:
         """The console outlives its logger: closing lines come later."""
+
+
+LOGGER = ConsoleLogger
