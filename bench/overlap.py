@@ -61,6 +61,7 @@ def _trainer(folder: Path, arguments: argparse.Namespace, sleep: float, stack: E
     folder.mkdir()
     (folder / "reward.py").write_text(REWARD)
     keys = {
+        "config": Path(__file__).parents[1] / "examples" / "quickstart.yaml",
         "data.rollout_batch_size": PROMPTS,
         "data.max_response_length": arguments.tokens,
         "worker.rollout.n": SAMPLES,
