@@ -113,8 +113,6 @@ def _values(config: Config) -> Iterator[str]:
 def _required(config: Config) -> Iterator[str]:
     if config.worker.actor.model.model_path is None:
         yield "worker.actor.model.model_path is not set: name a model folder or a hub id"
-    if config.worker.reward.reward_function is None:
-        yield "worker.reward.reward_function is not set: name a function as path.py:function"
     if not config.data.train_files and not config.trainer.val_only:
         yield "data.train_files is not set: name a data file, a folder or a hub dataset"
     if not config.data.val_files:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import RewardsFailedError, UserError
+from whet.rewards.dispatch import check_sources
 from whet.rewards.function import KEY, read_source
 from whet.rewards.pool import Call, Outcome, WorkerPool
 from whet.rewards.process import WorkerSetup
@@ -66,6 +67,8 @@ class RewardScorer:
 
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
+        if not self._spec:
+            check_sources((prompt.uid, prompt.extra) for prompt in prompts)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self._scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from whet.errors import UserError
 from whet.learn.learner import Learner
 from whet.learn.reference import Reference
 from whet.model.load import load_model
+from whet.rewards.dispatch import knows_match
+from whet.rewards.function import is_scorer
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
@@ -92,8 +95,11 @@ def open_data(
 
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
-    reward = config.worker.reward
-    return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
+    reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
+    if is_scorer(spec) and knows_match(spec, config.algorithm.match):
+        options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
+        reward = replace(reward, reward_function_kwargs=options)
+    return RewardScorer(spec, reward, resolver(config), console.warn, output)
 
 
 def count_steps(config: Config, loader: PromptLoader | None, stages: Stages) -> int:

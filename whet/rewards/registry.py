@@ -1,0 +1,87 @@
+"""Scorers by name: one file in `whet/rewards/scorers/` each, whose name is the scorer's.
+
+Names are found by listing the folder, which imports nothing; a scorer is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UserError
+
+Score = dict[str, Any]  # "overall" and other numbers; texts are for people and not logged
+# Parameters of a scorer that come from the sample; the others are options.
+FROM_SAMPLE = ("response", "ground_truth", "response_length", "extra_info")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A way to score responses, and the data sets that it is for.
+
+    `score(response, ground_truth, *, match="whet", ...)` returns at least `overall`. Its further keyword parameters are
+    options, but for `response_length` (tokens) and `extra_info` (the row), which come from the sample.
+    """
+
+    score: Callable[..., Score]
+    data_sources: tuple[str, ...]  # patterns of verl's data_source column
+    summary: str  # one line for the table of docs/rewards.md
+    matches: tuple[str, ...] = ()  # originals whose numbers `match` reproduces
+    needs: tuple[str, ...] = ()  # packages that are not installed with whet
+
+    @cached_property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """Parameters that the config may set, by name."""
+        parameters = inspect.signature(self.score).parameters
+        return {name: each for name, each in parameters.items() if name not in FROM_SAMPLE}
+
+    def is_for(self, data_source: str) -> bool:
+        """True if the scorer is the one for rows of this data source."""
+        return any(fnmatchcase(data_source, pattern) for pattern in self.data_sources)
+
+
+class Scorers:
+    """All scorers."""
+
+    key = "worker.reward.reward_function"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name, in alphabetical order."""
+        folder = Path(__file__).parent / "scorers"
+        return tuple(sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__"))
+
+    def find(self, name: str) -> Scorer:
+        """Return the scorer of this name."""
+        if name not in self.names:
+            raise UserError(
+                f"{self.key}={name}: there is no scorer of that name{near(name, self.names)}. Name one of "
+                f"{', '.join(self.names)}, or a function of yours as path.py:function"
+            )
+        return importlib.import_module(f"whet.rewards.scorers.{name}").SCORER
+
+    def for_source(self, data_source: str) -> str | None:
+        """Name of the scorer for rows of this data source, or None where there is none."""
+        return next((name for name in self.names if self.find(name).is_for(data_source)), None)
+
+
+SCORERS = Scorers()
+
+
+def near(name: str, names: tuple[str, ...]) -> str:
+    """`; did you mean X?`, or nothing where no name is close. (Workers do not import `whet.config`.)"""
+    found = difflib.get_close_matches(name[:100].lower(), names, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def check_match(match: str, scorer: str, known: tuple[str, ...]) -> None:
+    """Raise UserError on an original that the scorer does not know."""
+    if match != "whet" and match not in known:
+        raise UserError(f"match={match}: the scorer {scorer} knows {', '.join(('whet', *known))}{near(match, known)}")
