@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "tracking": {"checkpoint"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
+    "rewards": BELOW | {"sandbox"},
     "training": STEP | RUN | BELOW,
     **{job: STEP | RUN | BELOW | {"training"} for job in JOBS},
     "usage": set(),

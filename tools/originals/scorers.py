@@ -14,13 +14,12 @@ from typing import Any
 from originals.entry import TOLERANCE, Result
 from whet.errors import UserError
 from whet.rewards.answers.process import MathsError, maths
+from whet.rewards.answers.truths import decoded
 from whet.rewards.dispatch import score_row
 from whet.rewards.registry import SCORERS, Score
 
 Case = dict[str, Any]
 Read = Callable[[Score], Any]  # from our scores to the form of the original's result
-
-_COMPARED = {"overall", "accuracy", "score", "acc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,9 @@ def check(case: Case) -> Result:
     distance, gap = _distance(theirs, matched), _distance(theirs, ours)
     reason = _reason(theirs, ours, label) if gap > TOLERANCE else ""
     if distance > TOLERANCE and not (label is False and _paid(theirs) and not _paid(matched)):
-        return Result(case["id"], distance, f"FAILS: {original.match} gives {_short(theirs)}, we {_short(matched)}", False)
+        return Result(
+            case["id"], distance, f"FAILS: {original.match} gives {_short(theirs)}, we {_short(matched)}", False
+        )
     if reason.startswith("FAILS"):
         return Result(case["id"], gap, reason, False)
     if distance > TOLERANCE:
@@ -136,8 +137,8 @@ def _original(name: str, case: Case) -> Original | None:
         reads = {"math_dapo": _dapo}
         return Original(scorer, "verl", reads.get(scorer, _number)) if scorer else _unknown_source(case)
     if name == "or1.compute_score":
-        truth = case["ground_truth"]
-        is_code = isinstance(truth, (dict, str)) and any(key in truth for key in CODE)
+        truth = decoded(case["ground_truth"])
+        is_code = isinstance(truth, dict) and any(key in truth for key in CODE)
         return Original("code" if is_code else "math", "or1", _number)
     return ORIGINALS.get(name)
 

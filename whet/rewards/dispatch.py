@@ -24,7 +24,7 @@ def scorer_named(name: str) -> Callable[..., Score]:
 
 
 def by_data_source() -> Callable[..., Score]:
-    """A reward function that takes the scorer of each row's data source; every option goes to the scorers that have it."""
+    """A reward function that takes the scorer of each row's data source; options go to the scorers that have them."""
     options: dict[str, inspect.Parameter] = {}
     for name in SCORERS.names:
         for option, parameter in SCORERS.find(name).options.items():

@@ -1,6 +1,6 @@
 """From `path.py:function` to a function: find the file, run it as its own module, pick the function out of it.
 
-A name without a path is a scorer of whet's (whet/rewards/scorers/); an empty spec chooses one by each row's data source.
+A name without a path is a scorer (whet/rewards/scorers/); an empty spec chooses one by each row's data source.
 
 `path.pickle:function` is a function of a notebook or a closure, which the Python API has pickled by value.
 

@@ -8,7 +8,9 @@ _FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _SUPERSCRIPTS = {ord(sign): digit for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
 _OTHERS = {
     **dict.fromkeys(map(ord, "−‐‑‒–—﹣⁻"), "-"),
-    **dict.fromkeys(map(ord, "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"), " "),
+    **dict.fromkeys(
+        map(ord, "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"), " "
+    ),
     **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad\ufe0f\u20e3\x00"), ""),
     **dict.fromkeys(map(ord, "“”„«»「」『』"), '"'),
     **dict.fromkeys(map(ord, "‘’‚′"), "'"),
@@ -56,7 +58,8 @@ def ascii_digits(text: str) -> str:
     if text.isascii():
         return text
     return "".join(
-        str(unicodedata.decimal(char)) if ord(char) > 127 and unicodedata.category(char) == "Nd" else char for char in text
+        str(unicodedata.decimal(char)) if ord(char) > 127 and unicodedata.category(char) == "Nd" else char
+        for char in text
     )
 
 

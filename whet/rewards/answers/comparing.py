@@ -35,6 +35,8 @@ def equal(truth: str, said: str) -> bool:
     if not gold or not given:
         return False
     ours, theirs = given[0], gold[0]
+    if isinstance(ours, sympy.Eq) != isinstance(theirs, sympy.Eq):
+        return False  # `x =` is gone by now; 3x + 4 = 0 is not 0
     if _is_number(ours) and _is_number(theirs):
         return _same_number(ours, theirs, decimals_of(truth), decimals_of(said))
     return verify(gold, given, timeout_seconds=None) or verify(

@@ -146,4 +146,4 @@ def _folded(text: str) -> str:
 def _maths(truth: str, said: str) -> bool:
     from whet.rewards.answers.process import maths
 
-    return bool(maths().call("equal", truth, said))
+    return maths().verdict("equal", truth, said)

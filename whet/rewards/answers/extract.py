@@ -1,6 +1,6 @@
 """Where the final answer of a response stands: boxes, tags, marked lines.
 
-Responses are hostile: every function here takes time that grows linearly with the text, or looks at a bounded end of it.
+Responses are hostile: every function here takes linear time, or looks at a bounded end of the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ STATED_END = 2_000  # characters at the end of a response in which an answer may
 
 _OPEN = re.compile(r"\s{0,8}\{")
 _TOKEN = re.compile(r"\s{1,8}([^\s${}\\][^\s$]{0,99})")
-_BETWEEN = re.compile(r"(?:\s|\$|,|;|&|\\quad|\\qquad|\\[,;: ])*(?:(?:\\text\{\s*)?(?:and|or)\s*\}?)?(?:\s|\$|,|\\[,;: ])*")
+_BETWEEN = re.compile(
+    r"(?:\s|\$|,|;|&|\\quad|\\qquad|\\[,;: ])*(?:(?:\\text\{\s*)?(?:and|or)\s*\}?)?(?:\s|\$|,|\\[,;: ])*"
+)
 _STATED = re.compile(
     r"(?:final\s+|correct\s+)?answers?\s{0,4}(?:\*\*|__)?\s{0,4}(?:(?:is|are)\b\s{0,4}:?|:|=)\s{0,4}(?:\*\*|__)?\s*([^\n]+)",
     re.IGNORECASE,
@@ -134,7 +136,7 @@ def last_number(text: str) -> str | None:
 
 
 def final_answer(text: str) -> str | None:
-    """The answer of a response: boxed, else tagged, else stated, else the last formula or number, behind its thoughts."""
+    """The answer behind the thoughts: boxed, else tagged, else stated, else the last formula or number."""
     text = text.replace("\0", "")
     for part in dict.fromkeys((after_thoughts(text), text)):
         if "\\boxed" in part:

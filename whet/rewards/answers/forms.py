@@ -1,4 +1,4 @@
-"""Forms that prompts ask for: think tags, then a box or answer tags. Each test reads the text a few times, from the left."""
+"""Forms that prompts ask for: think tags, then a box or answer tags. Each test takes linear time."""
 
 from __future__ import annotations
 

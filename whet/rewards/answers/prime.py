@@ -16,7 +16,8 @@ def prime_equal(given: str, truth: str) -> bool:
     r"""prime_math's second comparison; with \pi in one of the texts, either of two values of it suffices."""
     try:
         if "\\pi" in given or "\\pi" in truth:
-            return any([_prime_equal(given, truth, pi) for pi in (math.pi, 3.14)])
+            both = [_prime_equal(given, truth, pi) for pi in (math.pi, 3.14)]  # an error in either is a wrong answer
+            return any(both)
         return _prime_equal(given, truth, math.pi)
     except Exception:  # the original takes every error for a wrong answer
         return False
@@ -26,15 +27,18 @@ def _prime_equal(given: Any, truth: Any, pi: float) -> bool:
     given, truth = _prime_form(given, pi), _prime_form(truth, pi)
     if isinstance(given, str) and len(given) > 1000:
         given = given[:1000]
-    if isinstance(given, str) and isinstance(truth, str):
-        if given.strip().lower() == truth.strip().lower() or given.replace(" ", "") == truth.replace(" ", ""):
-            return True
+    if isinstance(given, str) and isinstance(truth, str) and _same_text(given, truth):
+        return True
     ours, theirs = _prime_number(given), _prime_number(truth)
     if ours is not None and theirs is not None:
         return any(math.isclose(value, ours, rel_tol=1e-4) for value in (theirs / 100, theirs, theirs * 100))
     if not given and given not in (0, False):
         return False
     return _same_brackets(_spelled_interval(str(given).strip()), str(truth).strip())
+
+
+def _same_text(given: str, truth: str) -> bool:
+    return given.strip().lower() == truth.strip().lower() or given.replace(" ", "") == truth.replace(" ", "")
 
 
 def _same_brackets(given: str, truth: str) -> bool:
@@ -59,7 +63,10 @@ def _same_brackets(given: str, truth: str) -> bool:
 
 
 def _all_equal(ours: list[str], theirs: list[str]) -> bool:
-    return len(ours) == len(theirs) and all([_prime_equal(a, b, math.pi) for a, b in zip(ours, theirs)])
+    if len(ours) != len(theirs):
+        return False
+    parts = [_prime_equal(a, b, math.pi) for a, b in zip(ours, theirs)]  # an error in any is a wrong answer
+    return all(parts)
 
 
 def _prime_form(text: Any, pi: float) -> Any:
@@ -86,6 +93,7 @@ def _with_pi(text: str, pi: float) -> Any:
         return text
 
 
+_INTERVALS = {"Interval": "[]", "Interval.Ropen": "[)", "Interval.Lopen": "(]", "Interval.open": "()"}
 _OPERATORS: dict[type, Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.UAdd: operator.pos, ast.USub: operator.neg, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
@@ -117,11 +125,9 @@ def _prime_number(value: Any) -> float | None:
 
 
 def _spelled_interval(text: str) -> str:
-    for name, (left, right) in {
-        "Interval": "[]", "Interval.Ropen": "[)", "Interval.Lopen": "(]", "Interval.open": "()",
-    }.items():  # fmt: skip
+    for name, ends in _INTERVALS.items():
         if found := re.match(rf"^{re.escape(name)}\((.*)\)$", text):
-            return f"{left}{found[1]}{right}"
+            return f"{ends[0]}{found[1]}{ends[1]}"
     return text
 
 

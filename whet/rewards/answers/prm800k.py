@@ -10,7 +10,10 @@ import re
 
 from whet.rewards.answers.hendrycks import mathd_form
 
-_UNITS = "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard".split()
+_UNITS = (
+    "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week", "month", "year", "foot",
+    "feet", "inch", "yard",
+)  # fmt: skip
 _SIGNS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("·", "*"), ("×", "*"))
 _THOUSANDS = re.compile(r"(\d)(,)(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
@@ -48,7 +51,7 @@ def _form(text: str, variant: str) -> str:
         text = text[1:-1]
     text = re.sub(r",\\! *", "", text)
     if (value := _float(text)) is not None and _is_whole(value):
-        text = str(int(round(value)))
+        text = str(round(value))
     if "\\" in text:
         text = _as_plain_text(text)
     text = re.sub(r"- *", "-", text)
@@ -120,7 +123,7 @@ def _float(text: str) -> float | None:
 
 
 def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and abs(value - int(round(value))) <= 1e-7
+    return math.isfinite(value) and abs(value - round(value)) <= 1e-7
 
 
 def _is_integer(text: str) -> bool:

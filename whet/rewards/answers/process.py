@@ -87,7 +87,7 @@ class Maths:
             _answer(self._process, {"call": "ready", "arguments": [], "seconds": START_SECONDS}, START_SECONDS)
         except (OSError, EOFError, ValueError) as error:
             self._end()
-            raise MathsError(f"the process for mathematics did not start: {error}") from error
+            raise RuntimeError(f"the process for mathematics did not start: {error}") from error
         return self._process
 
     def _end(self) -> None:
@@ -110,7 +110,8 @@ def maths() -> Maths:
 
 
 def _answer(process: subprocess.Popen[bytes], message: dict[str, Any], seconds: float) -> Any:
-    assert process.stdin is not None and process.stdout is not None, "both are pipes"
+    assert process.stdin is not None
+    assert process.stdout is not None
     deadline = time.monotonic() + seconds + GRACE_SECONDS
     left = memoryview(json.dumps(message).encode() + b"\n")
     while left:

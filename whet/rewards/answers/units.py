@@ -28,10 +28,18 @@ def split_unit(text: str) -> tuple[str, str]:
     if found := _UNIT.search(text):
         name = found["name"].lower()
         unit = _ALIASES.get(name) or _ALIASES.get(name.removesuffix("s")) or ""
-        if unit and (len(name) > 1 or found["power"] or found["name"] in ("m", "g", "L")) and _has_digit(text, found.start()):
+        if (
+            unit
+            and (len(name) > 1 or found["power"] or found["name"] in ("m", "g", "L"))
+            and _has_digit(text, found.start())
+        ):
             power = found["power"] or {"s": "2", "c": "3", "": ""}[(found["area"] or "")[:1].lower()]
             return text[: found.start()].rstrip(), unit + power
-    if (found := _WORDS.search(text)) and not found["words"].lower().startswith(_SCALES) and _has_digit(text, found.start()):
+    if (
+        (found := _WORDS.search(text))
+        and not found["words"].lower().startswith(_SCALES)
+        and _has_digit(text, found.start())
+    ):
         words = found["words"].lower().split()
         if not {"or", "and", "to", "mod", "if", "when", "where", "for"} & set(words):
             return text[: found.start()].rstrip(), " ".join(words)

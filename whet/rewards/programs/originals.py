@@ -6,6 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from whet.rewards.programs.extract import of_or1, of_prime, of_sandbox_fusion
 from whet.rewards.programs.grading import Verdict
@@ -54,7 +55,7 @@ def _passes(match: str, program: str, tests: Tests, test: Test, verdict: Verdict
     if match == "or1" and tests.kind == "call" and _is_moved_and_recursive(program, tests.entry_point):
         return False
     if tests.kind == "call":
-        return _printed(verdict.output) == _wanted(test) if match == "sandbox_fusion" else verdict.passed
+        return verdict.passed and (match != "sandbox_fusion" or _printed(test.expected) == test.output.rstrip("\n"))
     if match == "sandbox_fusion":
         return verdict.output.rstrip("\n") == test.output.rstrip("\n")
     return _same_lines(verdict.output, test.output, close=match == "verl")
@@ -94,17 +95,9 @@ def _numbers(words: list[str]) -> list[float]:
         return []
 
 
-def _printed(value: str) -> str:
+def _printed(value: Any) -> str:
     """What sandbox_fusion's wrapper prints of a returned value: texts and numbers without JSON."""
-    try:
-        read = json.loads(value)
-    except ValueError:
-        return value
-    return json.dumps(read) if isinstance(read, (dict, list, bool)) or read is None else str(read)
-
-
-def _wanted(test: Test) -> str:
-    return json.dumps(test.expected)
+    return json.dumps(value) if isinstance(value, (dict, list, bool)) or value is None else str(value)
 
 
 def _is_moved_and_recursive(program: str, name: str) -> bool:

@@ -2,10 +2,10 @@
 
 | family | ground truth |
 |---|---|
-| stdin (APPS, TACO, CodeContests, Codeforces, OR1) | `{inputs: [...], outputs: [...]}`; a text or a list of lines each |
+| stdin (APPS, TACO, Codeforces, OR1) | `{inputs: [...], outputs: [...]}`; a text or a list of lines each |
 | call-based | the same with `fn_name`; one JSON value per line of an input, or a list of arguments |
 | asserts (MBPP, KodCode, OR1) | `{assert_case: [...]}` or `{test_list: [...]}`, with `test_setup_code` |
-| unit tests (LeetCode, HumanEval, OR1) | `{test_code or test: "def check(candidate): ...", entry_point, import_prefix or prompt}` |
+| unit tests (LeetCode, HumanEval) | `{test_code or test: "def check(candidate): ...", entry_point}`, import_prefix |
 | LiveCodeBench | `{public_test_cases, private_test_cases, metadata}`, or a list of `{input, output, testtype}` |
 """
 
@@ -28,7 +28,7 @@ class Test:
     """One test: what goes in and what must come out; `arguments` and `expected` are JSON values of a call."""
 
     input: str = ""
-    output: str = ""
+    output: str = ""  # expected, as the data set writes it
     arguments: tuple[Any, ...] = ()
     expected: Any = None
     code: str = ""  # an assertion
@@ -67,8 +67,8 @@ def read_tests(truth: Any) -> Tests:
         return _asserts(truth)
     if "question_id" in truth:
         raise UserError(
-            f"the ground truth names LiveCodeBench's question {truth['question_id']!r} without its tests: join the rows "
-            "with the data set's public_test_cases and private_test_cases"
+            f"the ground truth names LiveCodeBench's question {truth['question_id']!r} without its tests: join the "
+            "rows with the data set's public_test_cases and private_test_cases"
         )
     raise UserError(f"the ground truth has the keys {', '.join(map(str, list(truth)[:8])) or '(none)'}; {_EXPECTED}")
 
@@ -91,8 +91,7 @@ def _input_output(truth: Mapping[str, Any]) -> Tests:
     name = truth.get("fn_name")
     if not name:
         return Tests("stdin", tuple(Test(_lines(given), _lines(wanted)) for given, wanted in pairs))
-    tests = tuple(Test(arguments=_arguments(given), expected=_expected(wanted)) for given, wanted in pairs)
-    return Tests("call", tests, entry_point=str(name))
+    return Tests("call", tuple(_call(given, wanted) for given, wanted in pairs), entry_point=str(name))
 
 
 def _asserts(truth: Mapping[str, Any]) -> Tests:
@@ -122,9 +121,13 @@ def _livecodebench(truth: Mapping[str, Any]) -> Tests:
     if functional and not name:
         raise UserError("the ground truth has functional tests, but metadata has no func_name")
     if functional:
-        tests = tuple(Test(arguments=_arguments(case["input"]), expected=_expected(case["output"])) for case in cases)
-        return Tests("call", tests[:MOST_TESTS], entry_point=str(name))
+        tests = tuple(_call(case["input"], case["output"]) for case in cases[:MOST_TESTS])
+        return Tests("call", tests, entry_point=str(name))
     return Tests("stdin", tuple(Test(_lines(case["input"]), _lines(case["output"])) for case in cases[:MOST_TESTS]))
+
+
+def _call(given: Any, wanted: Any) -> Test:
+    return Test(_lines(given), _lines(wanted), _arguments(given), _expected(wanted))
 
 
 def _lines(value: Any) -> str:

@@ -46,7 +46,9 @@ def score(
     if len(verdicts) != len(tests):
         raise RuntimeError(f"{len(tests)} tests, {len(verdicts)} verdicts")
     if match != "whet":
-        return _result(originals.value_of(match, program, tests, verdicts, continuous, power), verdicts, len(tests), True)
+        return _result(
+            originals.value_of(match, program, tests, verdicts, continuous, power), verdicts, len(tests), True
+        )
     passed = sum(verdict.passed for verdict in verdicts) / len(verdicts)
     return _result(passed**power if continuous else float(passed == 1), verdicts, len(tests), True)
 
@@ -74,7 +76,7 @@ SCORER = Scorer(
         "livecodebench*",
         "livecodebench/*",
     ),
-    summary="the fraction of tests (stdin, calls, asserts, unit tests, LiveCodeBench) that the last Python block passes",
+    summary="fraction of tests (stdin, calls, asserts, unit tests, LiveCodeBench) that the last Python block passes",
     matches=("verl", "sandbox_fusion", "or1"),
     needs=("sandbox",),
 )

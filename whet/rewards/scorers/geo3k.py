@@ -1,6 +1,6 @@
 r"""Geometry3K and other questions whose prompt asks for think tags and a box.
 
-`match=verl` is verl's geo3k, `match=easyr1` and `match=vppo` EasyR1's function for mathematics; both grade by mathruler.
+`match=verl` is verl's geo3k, `match=easyr1` and `vppo` EasyR1's function for mathematics; both grade by mathruler.
 """
 
 from __future__ import annotations

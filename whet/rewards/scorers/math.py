@@ -1,7 +1,7 @@
 r"""Mathematics (MATH, AIME and their relatives): the last `\boxed{}`, compared by value and by math-verify.
 
-`match=verl` is verl's math_reward, `match=math_verify` the library's own verdict on the whole response (also what verl's
-wrapper gives), `match=or1` Skywork-OR1's function for mathematics, `match=deepscaler` the one it keeps beside that.
+`match=verl` is verl's math_reward, `match=math_verify` the library's own verdict on the whole response (also that of
+verl's wrapper), `match=or1` Skywork-OR1's function for mathematics, `match=deepscaler` the one it keeps beside that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from whet.rewards.answers.hendrycks import UnreadableError, hendrycks_form
 from whet.rewards.answers.process import maths
 from whet.rewards.answers.truths import accepted
 from whet.rewards.registry import Score, Scorer, check_match
+
+_WORDS_OF_CODE = ("question_id", "import_prefix", "inputs", "assert_case")
 
 
 def score(response: str, ground_truth: Any, *, match: str = "whet") -> Score:
@@ -53,9 +55,11 @@ def _math_verify(response: str, truth: Any) -> bool:
 
 
 def _or1(response: str, truth: Any) -> bool:
-    """Skywork-OR1: the second piece of what think tags divide; TypeError on a truth that is no text, list or mapping."""
+    """Skywork-OR1: the second piece that think tags divide; TypeError on a truth that is no text, list or mapping."""
     if not isinstance(truth, (str, list, dict)):
         raise TypeError(f"argument of type {type(truth).__name__!r} is not iterable")
+    if isinstance(truth, str) and any(word in truth for word in _WORDS_OF_CODE):
+        return False  # it takes the truth for tests of a program
     pieces = response.split("</think>")
     text = pieces[1] if len(pieces) > 1 else response
     joined = list(truth) if isinstance(truth, dict) else truth

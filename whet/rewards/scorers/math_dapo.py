@@ -1,8 +1,8 @@
 r"""DAPO's reward (AIME and DAPO-Math-17k): +1 for the right answer, −1 for another, behind `Answer:` or in a box.
 
 With `max_response_length` and `overlong_buffer_length` a response loses up to `overlong_penalty_factor` over the last
-tokens of the limit. `match=verl` is verl's function (texts in Minerva's form, the last 300 characters, a box of the last
-100 only where there is no `Answer:`), `match=easyr1` EasyR1's, which has no box.
+tokens of the limit. `match=verl` is verl's function (texts in Minerva's form, the last 300 characters, a box of the
+last 100 only where there is no `Answer:`), `match=easyr1` EasyR1's, which has no box.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def score(
     if max_response_length is not None and overlong_buffer_length:
         if overlong_buffer_length > max_response_length:
             raise UserError(
-                f"overlong_buffer_length={overlong_buffer_length} is more than max_response_length={max_response_length}"
+                f"overlong_buffer_length={overlong_buffer_length} exceeds max_response_length={max_response_length}"
             )
         term = overlong(response_length, max_response_length, overlong_buffer_length)
         result |= {"overall": accuracy + overlong_penalty_factor * term, "overlong": term}
@@ -63,7 +63,7 @@ def _answer(response: str) -> str | None:
     found = list(_ANSWER.finditer(text))
     if found and not found[-1][1].isspace():
         line = found[-1][1]
-        if line.count("{") > line.count("}"):  # a formula over two lines
+        if line.count("{") > line.count("}") or text[found[-1].end() :].lstrip()[:1] == "{":  # a formula over two lines
             line = text[found[-1].start(1) :][:500]
         return boxed_answer(line) or line
     return final_answer(response)
@@ -100,7 +100,7 @@ def _box(text: str) -> str | None:
 SCORER = Scorer(
     score,
     data_sources=("math_dapo", "math", "math_dapo_reasoning", "aime*", "AIME*"),
-    summary="±1 for what follows `Answer:` (else a box), compared by value, then by math-verify; an optional length term",
+    summary="±1 for what follows `Answer:` (else a box), compared by value, then by math-verify; a length term",
     matches=("verl", "easyr1"),
     needs=("math",),
 )

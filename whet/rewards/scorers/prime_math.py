@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from whet.rewards.answers.equal import same_as_any
-from whet.rewards.answers.extract import final_answer
+from whet.rewards.answers.extract import after_thoughts, final_answer, stated_answer, tagged_answer
 from whet.rewards.answers.process import maths
 from whet.rewards.answers.truths import accepted
 from whet.rewards.registry import Score, Scorer, check_match
 
+LONGEST = 100  # characters of an answer in words
 _CUT_AFTER = ("answer:", "answer is", "answers are")
 _CUT_BEFORE = ("is answer", "is the answer", "are answers", "are the answers")
 _LAST_CUTS = ("be ", "is ", "are ", "=", ": ", "get ", "be\n", "is\n", "are\n", ":\n", "get\n")
 
 
 def score(response: str, ground_truth: Any, *, match: str = "whet") -> Score:
-    """1 for the right answer, 0 for another; `pred` is what was found, `format` the steps and the box that PRIME asks for."""
+    """1 for the right answer, 0 for another; `format` is for the steps and the box that PRIME asks for."""
     check_match(match, "prime_math", SCORER.matches)
     form = "Step 2:" in response and "\\box" in response
     if match == "verl":
@@ -28,9 +29,18 @@ def score(response: str, ground_truth: Any, *, match: str = "whet") -> Score:
         form = form or right  # the original says so
         right = right or maths().verdict("prime_equal", pred, truth)
         return {"overall": float(right), "accuracy": float(right), "format": float(form), "pred": pred}
-    found = final_answer(response) or _extracted(response[-10_000:])
+    found = _answer(response)
     right = same_as_any(found, accepted(ground_truth))
     return {"overall": float(right), "accuracy": float(right), "format": float(form), "pred": found}
+
+
+def _answer(response: str) -> str | None:
+    """The answer in a box, in tags or behind "answer is"; else in the words that PRIME's prompts ask for."""
+    behind = after_thoughts(response)
+    if "\\boxed" in response or (found := tagged_answer(behind) or stated_answer(behind)) is None:
+        words = "" if "\\boxed" in response else _extracted(behind[-2_000:])
+        return words if 0 < len(words) <= LONGEST else final_answer(response)
+    return found
 
 
 def _extracted(text: str) -> str:

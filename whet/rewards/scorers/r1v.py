@@ -1,7 +1,7 @@
 r"""Questions about pictures whose prompt asks for think and answer tags (R1-V, CLEVR counting).
 
-`match=easyr1` and `match=vppo` are EasyR1's function (the first answer on one line, mathruler), `match=r1v` the accuracy
-of R1-V's own script (math-verify with the prediction as truth).
+`match=easyr1` and `vppo` are EasyR1's function (the first answer on one line, mathruler), `match=r1v` the accuracy of
+R1-V's own script (math-verify with the prediction as truth).
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ _MARKS = {
 }
 
 
-def score(
-    response: str, ground_truth: str, *, match: str = "whet", extra_info: dict[str, Any] | None = None
-) -> Score:
+def score(response: str, ground_truth: str, *, match: str = "whet", extra_info: dict[str, Any] | None = None) -> Score:
     """Format plus calls."""
     check_match(match, "rlla", SCORER.matches)
     if match == "verl":

@@ -1,7 +1,7 @@
 """Questions answered with a search tool (Search-R1): the last `<answer>` equals one of the targets as a text.
 
-`substring=true` accepts an answer that contains a target. `match=verl` is verl's search_r1_like_qa_em, `match=search_r1`
-Search-R1's own function, which scores the prompt's example too and so needs two answers.
+`substring=true` accepts an answer that contains a target. `match=verl` is verl's search_r1_like_qa_em,
+`match=search_r1` Search-R1's own function, which scores the prompt's example too and so needs two answers.
 """
 
 from __future__ import annotations
@@ -112,6 +112,6 @@ SCORER = Scorer(
         "searchR1_musique",
         "searchR1_bamboogle",
     ),
-    summary="the last `<answer>` equals a target without case, articles and punctuation; `substring=true`: contains one",
+    summary="the last `<answer>` equals a target but for case, articles, punctuation; `substring=true`: contains one",
     matches=("verl", "search_r1"),
 )

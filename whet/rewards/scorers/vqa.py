@@ -15,8 +15,10 @@ from whet.rewards.answers.truths import accepted
 from whet.rewards.registry import Score, Scorer, check_match
 
 LONGEST = 300  # characters; more is no answer
-_NUMBERS = {word: str(value) for value, word in enumerate("zero one two three four five six seven eight nine ten".split())}
-_NUMBERS["none"] = "0"
+_NUMBERS = {
+    "none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
+    "eight": "8", "nine": "9", "ten": "10",
+}  # fmt: skip
 _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _DIGIT_COMMA = re.compile(r"\d,\d")
