@@ -120,7 +120,8 @@ def check(case: Case) -> Result:
         return Result(case["id"], math.nan, f"NOT COVERED: {error}", passed=False)
     distance, gap = _distance(theirs, matched), _distance(theirs, ours)
     reason = _reason(theirs, ours, label) if gap > TOLERANCE else ""
-    if distance > TOLERANCE and not (label is False and _paid(theirs) and not _paid(matched)):
+    refuses = _paid(theirs) and not _paid(matched) and (label is False or (original.scorer == "code" and not label))
+    if distance > TOLERANCE and not refuses:
         return Result(
             case["id"], distance, f"FAILS: {original.match} gives {_short(theirs)}, we {_short(matched)}", False
         )
@@ -192,7 +193,7 @@ def _paid(result: Any) -> bool:
     if isinstance(result, dict):
         value = result.get("acc", result.get("accuracy", result.get("overall", result.get("score"))))
         return float(value) > 0
-    return float(result) > 0.55
+    return float(result) > 0.85
 
 
 def _distance(theirs: Any, ours: Any) -> float:

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from whet.rewards.programs.extract import of_or1, of_prime, of_sandbox_fusion
@@ -23,6 +24,14 @@ def program_of(match: str, response: str, tests: Tests) -> str | None:
         return of_sandbox_fusion(response)
     program = of_or1(response)
     return program if program is not None and _parses(program) else None
+
+
+def tests_of(match: str, tests: Tests) -> Tests:
+    """The tests that the original runs: OR1 makes one of each line of `check`, joined to its first line."""
+    if match != "or1" or tests.kind != "check":
+        return tests
+    head, *lines = [line for line in tests.check.split("\n") if line]
+    return replace(tests, tests=tuple(Test(code=head + line) for line in lines))
 
 
 def value_of(

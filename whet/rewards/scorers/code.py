@@ -38,7 +38,7 @@ def score(
     if is_binary_reward is not None:
         continuous = not is_binary_reward
     power = 4.0 if is_power4_reward else power
-    tests = read_tests(ground_truth)
+    tests = originals.tests_of(match, read_tests(ground_truth))
     program = program_in(response) if match == "whet" else originals.program_of(match, response, tests)
     if program is None or not len(tests):
         return _result(0.0, [], len(tests), program is not None)
