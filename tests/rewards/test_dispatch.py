@@ -102,3 +102,12 @@ def test_the_table_of_the_docs_is_the_registry():
     text = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text.partition("## Scorers")[2], re.MULTILINE))
     assert {name: SCORERS.find(name).summary for name in SCORERS.names} == rows
+
+
+def test_a_missing_package_is_named_before_work(monkeypatch):
+    monkeypatch.setattr("whet.rewards.answers.process.NEEDED", ("math_verify_of_nobody",))
+    with pytest.raises(UserError, match=r"scorer math needs math_verify_of_nobody.*whet\[math\]"):
+        RewardScorer("math", RewardConfig(num_cpus=1))
+    rows = [Prompt("a", [1], "q", "4", {"data_source": "lighteval/MATH"})]
+    with RewardScorer("", RewardConfig(num_cpus=1)) as scorer, pytest.raises(UserError, match=r"row a: .*scorer math"):
+        scorer.check(rows)

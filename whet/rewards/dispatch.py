@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from whet.errors import UserError
+from whet.rewards.answers.process import require_maths
 from whet.rewards.registry import SCORERS, Score, Scorer, check_match
 
 KEY = "worker.reward.reward_function"
@@ -69,8 +71,19 @@ def name_for(data_source: Any) -> str:
     return name
 
 
+def check_needs(name: str) -> None:
+    """Raise UserError if there is no scorer of this name, or if a package is missing that it needs."""
+    needs = SCORERS.find(name).needs
+    if "math" in needs:
+        require_maths(name)
+    if "sandbox" in needs and importlib.util.find_spec("whet.sandbox") is None:
+        raise UserError(f"{KEY}={name}: it runs programs in whet.sandbox, which is not available here")
+
+
 def knows_match(name: str, match: str) -> bool:
     """True if the scorer of this name, or (for an empty one) any of them, can give the numbers of an original."""
+    if match == "whet":
+        return False
     names = (name,) if name else SCORERS.names
     return any(match in SCORERS.find(each).matches for each in names)
 
@@ -79,7 +92,7 @@ def check_sources(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Raise UserError for the first of these rows (name and columns) whose data source no scorer is for."""
     for uid, row in rows:
         try:
-            name_for(row.get("data_source"))
+            check_needs(name_for(row.get("data_source")))
         except UserError as error:
             raise UserError(f"row {uid}: {error}") from error
 

@@ -68,10 +68,10 @@ def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSourc
 
 def _scorer_source(name: str) -> RewardSource:
     """A module that holds the scorer of this name, or the dispatch on data sources, as its function."""
-    from whet.rewards.registry import SCORERS
+    from whet.rewards.dispatch import check_needs
 
     if name:
-        SCORERS.find(name)
+        check_needs(name)
     function = name or "by_data_source"
     made = f"scorer_named({name!r})" if name else "by_data_source()"
     text = f"from whet.rewards import dispatch\n\n{function} = dispatch.{made}\n"

@@ -92,6 +92,8 @@ def _is_number(value: object) -> bool:
 
 def _same_number(ours: sympy.Expr, theirs: sympy.Expr, decimals: int | None, said_decimals: int | None) -> bool:
     ours, theirs = _exact(ours), _exact(theirs)
+    if not ours.is_finite or not theirs.is_finite:
+        return bool(ours == theirs)
     if (ours - theirs) == 0:
         return True
     difference, size = abs(sympy.N(ours - theirs, DIGITS)), abs(sympy.N(theirs, DIGITS))

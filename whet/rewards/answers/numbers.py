@@ -16,6 +16,8 @@ _SLASH = re.compile(rf"\(?({_PLAIN})\)?\s*/\s*\(?([-+]?{_PLAIN})\)?")
 _FRAC = re.compile(rf"\\frac\s*\{{\s*([-+]?)\s*({_PLAIN})\s*\}}\s*\{{\s*([-+]?)\s*({_PLAIN})\s*\}}")
 _MIXED_FRAC = re.compile(rf"(\d+)\s*\\frac\s*\{{\s*({_INTEGER})\s*\}}\s*\{{\s*({_INTEGER})\s*\}}")
 _MIXED_SLASH = re.compile(r"(\d+)\s+(?:and\s+)?(\d+)\s*/\s*(\d+)")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}")
+_SPACED = re.compile(r"\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"({_PLAIN})\s*({'|'.join(_SCALES)})", re.IGNORECASE)
 _PERCENT = re.compile(r"\s*(?:\\?%|percent|per cent)\s*\Z", re.IGNORECASE)
@@ -54,6 +56,12 @@ def decimals_of(text: str) -> int | None:
 def _unsigned(text: str) -> Fraction | None:
     if found := _DECIMAL.fullmatch(text):
         return _scaled(found[1], int(found[2] or 0))
+    if found := _REPEATING.fullmatch(text):
+        head, tail, period = found.groups()
+        nines = 10 ** len(tail) * (10 ** len(period) - 1)
+        return Fraction(f"{head or 0}.{tail or 0}") + Fraction(int(period), nines)
+    if _SPACED.fullmatch(text):
+        return _scaled(text.replace(" ", ""), 0)
     if found := _SCIENTIFIC.fullmatch(text):
         return _scaled(found[1], int(found[2] or found[3]))
     if found := _POWER_OF_TEN.fullmatch(text):

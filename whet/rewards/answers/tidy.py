@@ -14,7 +14,8 @@ _DELIMITERS = re.compile(r"\\[()\[\]]|(?<!\\)\$")
 _WRAPPERS = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mathsf|mbox|operatorname|boxed|fbox|bf|rm)\s*\{([^{}]*)\}"
 )
-_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree")
+_DEGREES = re.compile(r"(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?:\s*[CF]\b)?")
+_CURRENCIES = str.maketrans("", "", "£€¥")
 _SINGLE = re.compile(r"([\^_])\{(\w)\}")
 _BARE_FRAC = re.compile(r"\\frac\s*(\d|\{[^{}]*\})\s*(\d|[a-z]\b|\{[^{}]*\})")
 _SQRT_WORD = re.compile(r"\\sqrt\s*(?:\(([^()]{1,100})\)|(\d+|[a-zA-Z])(?![\w.]))")
@@ -26,12 +27,12 @@ _LEAD = re.compile(r"\A(?:[^=<>]{0,60}?\b)?(?:answer|result|value|total)s?\s+(?:
 _SHORT_LEAD = re.compile(
     r"\A(?:an?|the|it is|it's|equals?|is equal to|approximately|about|is)\s+(?=[-+\\$(\[{]?\d|\\)", re.IGNORECASE
 )
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!|\\!)\s*(?=\d{3})")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!|\\!|\\,)\s*(?=\d{3})")
 
 
 def tidy(text: str) -> str:
     """The answer in one spelling of LaTeX."""
-    text = latex_signs(text).replace("\n", " ").replace("\r", " ").strip()
+    text = latex_signs(text).translate(_CURRENCIES).replace("\n", " ").replace("\r", " ").strip()
     text = text.replace("\\\\", _ROW)  # the end of a matrix row is no backslash of what follows
     text = _BETWEEN_DIGITS.sub(",", text).replace("\\!", "")
     text = text.replace("\\$", "").replace("\\%", "%").replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
