@@ -18,8 +18,8 @@ from typing import Any
 from whet.errors import UserError
 
 Score = dict[str, Any]  # "overall" and other numbers; texts are for people and not logged
-# Parameters of a scorer that come from the sample; the others are options.
-FROM_SAMPLE = ("response", "ground_truth", "response_length", "extra_info")
+# Parameters of a scorer that come from the sample, or from its caller in Python; the others are options.
+NO_OPTIONS = ("response", "ground_truth", "response_length", "extra_info", "grader")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Scorer:
     def options(self) -> dict[str, inspect.Parameter]:
         """Parameters that the config may set, by name."""
         parameters = inspect.signature(self.score).parameters
-        return {name: each for name, each in parameters.items() if name not in FROM_SAMPLE}
+        return {name: each for name, each in parameters.items() if name not in NO_OPTIONS}
 
     def is_for(self, data_source: str) -> bool:
         """True if the scorer is the one for rows of this data source."""
@@ -62,8 +62,8 @@ class Scorers:
         """Return the scorer of this name."""
         if name not in self.names:
             raise UserError(
-                f"{self.key}={name}: there is no scorer of that name{near(name, self.names)}. Name one of "
-                f"{', '.join(self.names)}, or a function of yours as path.py:function"
+                f"{self.key}={name}: there is no scorer of that name; there are {', '.join(self.names)}. A function of "
+                f"yours is named as path.py:function{near(name, self.names)}"
             )
         return importlib.import_module(f"whet.rewards.scorers.{name}").SCORER
 
