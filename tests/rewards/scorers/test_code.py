@@ -16,7 +16,7 @@ import pytest
 from whet.errors import UserError
 from whet.rewards.programs.extract import program_in
 from whet.rewards.programs.grading import Verdict
-from whet.rewards.programs.tests import Test, Tests, read_tests
+from whet.rewards.programs.tests import ProgramTest, ProgramTests, read_tests
 from whet.rewards.registry import SCORERS
 
 FENCE = "```"
@@ -34,9 +34,9 @@ class Recorded:
     """A grader that gives prepared verdicts and notes what it was asked."""
 
     verdicts: Sequence[Verdict] = ()
-    asked: list[tuple[str, Tests]] = field(default_factory=list)
+    asked: list[tuple[str, ProgramTests]] = field(default_factory=list)
 
-    def grade(self, program: str, tests: Tests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
+    def grade(self, program: str, tests: ProgramTests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
         self.asked.append((program, tests))
         return self.verdicts
 
@@ -63,10 +63,10 @@ def lcb(cases: list[dict]) -> str:
 
 
 CASE = {"input": "1\n2", "output": "3", "testtype": "functional"}
-FORMS: list[tuple[object, str, Callable[[Tests], bool]]] = [
-    ({"inputs": ["1 2\n"], "outputs": ["3\n"]}, "stdin", lambda t: t.tests == (Test("1 2\n", "3\n"),)),
-    ('{"inputs": ["q"], "outputs": ["q"]}', "stdin", lambda t: t.tests == (Test("q", "q"),)),
-    ({"inputs": [["1", "2"]], "outputs": [["3"]]}, "stdin", lambda t: t.tests == (Test("1\n2", "3"),)),
+FORMS: list[tuple[object, str, Callable[[ProgramTests], bool]]] = [
+    ({"inputs": ["1 2\n"], "outputs": ["3\n"]}, "stdin", lambda t: t.tests == (ProgramTest("1 2\n", "3\n"),)),
+    ('{"inputs": ["q"], "outputs": ["q"]}', "stdin", lambda t: t.tests == (ProgramTest("q", "q"),)),
+    ({"inputs": [["1", "2"]], "outputs": [["3"]]}, "stdin", lambda t: t.tests == (ProgramTest("1\n2", "3"),)),
     ({"inputs": ["1\n2"], "outputs": ["3"], "fn_name": "add"}, "call", lambda t: t.tests[0].arguments == (1, 2)),
     ({"inputs": ['"z"'], "outputs": ['"z"'], "fn_name": "f"}, "call", lambda t: t.tests[0].expected == "z"),
     ({"inputs": [[1, [2]]], "outputs": [3], "fn_name": "f"}, "call", lambda t: t.tests[0].arguments == (1, [2])),

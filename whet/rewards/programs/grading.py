@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from whet.errors import UserError
-from whet.rewards.programs.tests import Tests
+from whet.rewards.programs.tests import ProgramTests
 
 # Names that solutions to call-based tasks use without importing them, as the judges they were written for allow.
 PRELUDE = (
@@ -31,7 +31,7 @@ class Verdict:
 class Grader(Protocol):
     """Runs a program confined, once for each test, and compares results outside of it."""
 
-    def grade(self, program: str, tests: Tests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
+    def grade(self, program: str, tests: ProgramTests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
         """Return one verdict per test, in their order."""
 
 
@@ -56,7 +56,7 @@ class SandboxGrader:
         self._sandbox = sandbox.Sandbox(workers=1)
         atexit.register(self._sandbox.close)
 
-    def grade(self, program: str, tests: Tests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
+    def grade(self, program: str, tests: ProgramTests, seconds: float, memory_mb: int) -> Sequence[Verdict]:
         """Return one verdict per test, in their order."""
         limits = self._package.Limits(timeout=seconds, memory_mb=memory_mb)
         if tests.kind == "stdin":

@@ -11,12 +11,12 @@ from typing import Any
 
 from whet.rewards.programs.extract import of_or1, of_prime, of_sandbox_fusion
 from whet.rewards.programs.grading import Verdict
-from whet.rewards.programs.tests import Test, Tests
+from whet.rewards.programs.tests import ProgramTest, ProgramTests
 
 FIRST = 10  # tests that verl's scorers count
 
 
-def program_of(match: str, response: str, tests: Tests) -> str | None:
+def program_of(match: str, response: str, tests: ProgramTests) -> str | None:
     """The program that the original runs; None where it runs none."""
     if match == "verl":
         return of_prime(response)
@@ -26,16 +26,16 @@ def program_of(match: str, response: str, tests: Tests) -> str | None:
     return program if program is not None and _parses(program) else None
 
 
-def tests_of(match: str, tests: Tests) -> Tests:
+def tests_of(match: str, tests: ProgramTests) -> ProgramTests:
     """The tests that the original runs: OR1 makes one of each line of `check`, joined to its first line."""
     if match != "or1" or tests.kind != "check":
         return tests
     head, *lines = [line for line in tests.check.split("\n") if line]
-    return replace(tests, tests=tuple(Test(code=head + line) for line in lines))
+    return replace(tests, tests=tuple(ProgramTest(code=head + line) for line in lines))
 
 
 def value_of(
-    match: str, program: str, tests: Tests, verdicts: Sequence[Verdict], continuous: bool, power: float
+    match: str, program: str, tests: ProgramTests, verdicts: Sequence[Verdict], continuous: bool, power: float
 ) -> float:
     """The original's score."""
     passed = [_passes(match, program, tests, test, verdict) for test, verdict in zip(tests.tests, verdicts)]
@@ -55,7 +55,7 @@ def value_of(
     return (first / min(first + 1, len(passed))) ** power
 
 
-def _passes(match: str, program: str, tests: Tests, test: Test, verdict: Verdict) -> bool:
+def _passes(match: str, program: str, tests: ProgramTests, test: ProgramTest, verdict: Verdict) -> bool:
     """The original's verdict on a test, from what the program printed or returned."""
     if verdict.status != "ok" or tests.kind in ("assert", "check"):
         return verdict.passed

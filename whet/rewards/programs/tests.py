@@ -24,7 +24,7 @@ Kind = Literal["stdin", "call", "assert", "check"]
 
 
 @dataclass(frozen=True)
-class Test:
+class ProgramTest:
     """One test: what goes in and what must come out; `arguments` and `expected` are JSON values of a call."""
 
     input: str = ""
@@ -35,11 +35,11 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Tests:
+class ProgramTests:
     """All tests of a row. `check` is code that defines `check(candidate)`, to be called with `entry_point`."""
 
     kind: Kind
-    tests: tuple[Test, ...]
+    tests: tuple[ProgramTest, ...]
     entry_point: str = ""  # the function that is called, for call-based and unit tests
     setup: str = ""  # code that runs before the program
     check: str = ""
@@ -48,7 +48,7 @@ class Tests:
         return len(self.tests)
 
 
-def read_tests(truth: Any) -> Tests:
+def read_tests(truth: Any) -> ProgramTests:
     """Read the tests of a row; UserError on a ground truth that is none of the known forms."""
     if isinstance(truth, (str, bytes)):
         truth = _from_json(truth)
@@ -83,36 +83,38 @@ def _from_json(text: str | bytes) -> Any:
         raise UserError(f"the ground truth is no JSON of tests: {error}; {_EXPECTED}") from error
 
 
-def _input_output(truth: Mapping[str, Any]) -> Tests:
+def _input_output(truth: Mapping[str, Any]) -> ProgramTests:
     inputs, outputs = truth["inputs"], truth["outputs"]
     if not isinstance(inputs, (list, tuple)) or not isinstance(outputs, (list, tuple)) or len(inputs) != len(outputs):
         raise UserError("inputs and outputs of the ground truth must be two lists of the same length")
     pairs = list(zip(inputs, outputs))[:MOST_TESTS]
     name = truth.get("fn_name")
     if not name:
-        return Tests("stdin", tuple(Test(_lines(given), _lines(wanted)) for given, wanted in pairs))
-    return Tests("call", tuple(_call(given, wanted) for given, wanted in pairs), entry_point=str(name))
+        return ProgramTests("stdin", tuple(ProgramTest(_lines(given), _lines(wanted)) for given, wanted in pairs))
+    return ProgramTests("call", tuple(_call(given, wanted) for given, wanted in pairs), entry_point=str(name))
 
 
-def _asserts(truth: Mapping[str, Any]) -> Tests:
+def _asserts(truth: Mapping[str, Any]) -> ProgramTests:
     cases = truth.get("assert_case", truth.get("test_list"))
     if not isinstance(cases, (list, tuple)):
         raise UserError("assert_case of the ground truth must be a list of assertions")
     setup = str(truth.get("test_setup_code", truth.get("import_prefix", "")))
-    return Tests("assert", tuple(Test(code=str(case)) for case in cases[:MOST_TESTS]), setup=setup)
+    return ProgramTests("assert", tuple(ProgramTest(code=str(case)) for case in cases[:MOST_TESTS]), setup=setup)
 
 
-def _unit_tests(truth: Mapping[str, Any]) -> Tests:
+def _unit_tests(truth: Mapping[str, Any]) -> ProgramTests:
     """Unit tests are one test: `check` may have variables and assertions over several lines."""
     code, name = str(truth.get("test_code", truth.get("test"))), truth.get("entry_point")
     if not name:
         raise UserError("the ground truth has test_code without entry_point, the function that it checks")
     setup = str(truth.get("import_prefix", truth.get("prompt", "")))
     empty = "assert" not in code and "raise" not in code
-    return Tests("check", () if empty else (Test(code=code),), entry_point=str(name), setup=setup, check=code)
+    return ProgramTests(
+        "check", () if empty else (ProgramTest(code=code),), entry_point=str(name), setup=setup, check=code
+    )
 
 
-def _livecodebench(truth: Mapping[str, Any]) -> Tests:
+def _livecodebench(truth: Mapping[str, Any]) -> ProgramTests:
     cases = [*unpacked(truth.get("public_test_cases", [])), *unpacked(truth.get("private_test_cases", []))]
     metadata = truth.get("metadata") or {}
     metadata = _from_json(metadata) if isinstance(metadata, str) else metadata
@@ -122,12 +124,14 @@ def _livecodebench(truth: Mapping[str, Any]) -> Tests:
         raise UserError("the ground truth has functional tests, but metadata has no func_name")
     if functional:
         tests = tuple(_call(case["input"], case["output"]) for case in cases[:MOST_TESTS])
-        return Tests("call", tests, entry_point=str(name))
-    return Tests("stdin", tuple(Test(_lines(case["input"]), _lines(case["output"])) for case in cases[:MOST_TESTS]))
+        return ProgramTests("call", tests, entry_point=str(name))
+    return ProgramTests(
+        "stdin", tuple(ProgramTest(_lines(case["input"]), _lines(case["output"])) for case in cases[:MOST_TESTS])
+    )
 
 
-def _call(given: Any, wanted: Any) -> Test:
-    return Test(_lines(given), _lines(wanted), _arguments(given), _expected(wanted))
+def _call(given: Any, wanted: Any) -> ProgramTest:
+    return ProgramTest(_lines(given), _lines(wanted), _arguments(given), _expected(wanted))
 
 
 def _lines(value: Any) -> str:
