@@ -100,7 +100,8 @@ def test_match_reaches_the_scorers_that_know_it():
 
 def test_the_table_of_the_docs_is_the_registry():
     text = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text.partition("## Scorers")[2], re.MULTILINE))
+    section = text.partition("\n## Scorers\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
     assert {name: SCORERS.find(name).summary for name in SCORERS.names} == rows
 
 
