@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "plots": {"tracking"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
+    "rewards": BELOW | {"sandbox"},
     "training": STEP | RUN | BELOW,
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},

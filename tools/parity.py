@@ -1,7 +1,8 @@
 """`python tools/parity.py FILE.json`: recompute every entry of a golden file and say how far off we are.
 
 One line for each entry with its largest absolute error. The exit status is 1 where an entry differs by more than 3e-6
-or means nothing to us, 2 where the file is not a golden file.
+or means nothing to us, 2 where the file is not a golden file. Cases of reward functions (scorers.json) are scored with
+`match`, which must agree, and under whet's own name, which may differ with the reason that the line gives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from originals import forks, verl
+from originals import forks, scorers, verl
 from originals.entry import TOLERANCE, Entry, Result, check
 
 from whet.errors import UserError
@@ -38,13 +39,17 @@ def entries(golden: dict[str, Any], file: str) -> Iterator[Entry]:
     if isinstance(golden.get("adv_inputs"), dict):
         return forks.entries(golden)
     raise UserError(
-        f"{file}: is not a golden file: it has neither inputs, like verl_0.9.1.json, nor adv_inputs, like forks.json"
+        f"{file}: is not a golden file: it has neither inputs, like verl_0.9.1.json, nor adv_inputs, like forks.json, "
+        "nor cases, like scorers.json"
     )
 
 
 def recompute(file: str) -> list[Result]:
     """What came of each entry of a file."""
-    found = list(entries(read(file), file))
+    golden = read(file)
+    if isinstance(golden.get("cases"), list):
+        return list(scorers.results(golden))
+    found = list(entries(golden, file))
     if not found:
         raise UserError(f"{file}: holds no entries")
     return [check(entry) for entry in found]
@@ -66,8 +71,11 @@ def main(arguments: list[str]) -> int:
     failed = sum(not result.passed for result in results)
     raised = sum(result.note.startswith("the original raises") for result in results)
     agree = len(results) - failed - raised
+    differ = sum("differs on purpose" in result.note for result in results)
+    purpose = f" ({differ} of them differ on purpose under whet's own name)" if differ else ""
     print(
-        f"{agree} of {len(results)} entries agree within {TOLERANCE:g}, {raised} raise in the original, {failed} fail"
+        f"{agree} of {len(results)} entries agree within {TOLERANCE:g}{purpose}, {raised} raise in the original, "
+        f"{failed} fail"
     )
     return 1 if failed else 0
 

@@ -104,7 +104,11 @@ def test_nearest_function_is_offered(tmp_path):
 
 @pytest.mark.parametrize(
     ("spec", "words"),
-    [("", "is empty"), ("nowhere.py:f", "no file nowhere.py"), ("nowhere.py:a-b", "cannot be the name of a function")],
+    [
+        ("nowhere", "no scorer of that name"),
+        ("nowhere.py:f", "no file nowhere.py"),
+        ("nowhere.py:a-b", "cannot be the name of a function"),
+    ],
 )
 def test_bad_specs(spec, words):
     with pytest.raises(UserError, match=words):

@@ -18,6 +18,7 @@ from whet.assets.examples import examples_folder
 from whet.config import Config, nearest, with_values
 from whet.config.files import is_template_text
 from whet.errors import UserError
+from whet.rewards.registry import SCORERS
 
 MODEL = "worker.actor.model.model_path"
 REWARD = "worker.reward.reward_function"
@@ -126,9 +127,12 @@ def reward_name(reward: Any) -> str:
     if ".py" in name or ":" in name or os.sep in name:
         return name
     known = shipped_rewards()
+    if name not in known and name in SCORERS.names:
+        return name
     if name not in known:
-        near = nearest(name, known)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(sorted(known))}"
+        names = sorted({*known, *SCORERS.names})
+        near = nearest(name, names)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(names)}"
         raise UserError(f"reward={name!r}: no reward of that name comes with whet; {hint} (or give path.py:function)")
     return known[name]
 

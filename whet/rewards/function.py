@@ -1,5 +1,7 @@
 """From `path.py:function` to a function: find the file, run it as its own module, pick the function out of it.
 
+A name without a path is a scorer (whet/rewards/scorers/); an empty spec chooses one by each row's data source.
+
 `path.pickle:function` is a function of a notebook or a closure, which the Python API has pickled by value.
 
 Reading happens in the trainer (once, so that editing the file does not change a run that is under way); running happens
@@ -33,12 +35,18 @@ class RewardSource:
     function: str
     text: str
     pickled: bytes = b""  # the function itself, where the file holds it by value
+    is_scorer: bool = False  # one of whet's own, which has no folder of the user's beside it
+
+
+def is_scorer(spec: str) -> bool:
+    """True for the name of a scorer, or for none at all; a path has a suffix, a slash or a colon."""
+    return not spec or spec.isidentifier()
 
 
 def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSource:
     """Read the file that `path.py:function` names; `resolve` turns its path into one that exists."""
-    if not spec:
-        raise UserError(f"{KEY} is empty; give it a file and a function, like ./reward.py:compute_score")
+    if is_scorer(spec):
+        return _scorer_source(spec)
     file, colon, function = spec.rpartition(":")
     if not colon or function.endswith(".py"):
         file, function = spec, DEFAULT_FUNCTION
@@ -58,9 +66,22 @@ def read_source(spec: str, resolve: Callable[[str], Path] = Path) -> RewardSourc
     return RewardSource(str(path.resolve()), function, text)
 
 
+def _scorer_source(name: str) -> RewardSource:
+    """A module that holds the scorer of this name, or the dispatch on data sources, as its function."""
+    from whet.rewards.dispatch import check_needs
+
+    if name:
+        check_needs(name)
+    function = name or "by_data_source"
+    made = f"scorer_named({name!r})" if name else "by_data_source()"
+    text = f"from whet.rewards import dispatch\n\n{function} = dispatch.{made}\n"
+    return RewardSource(f"whet.rewards.scorers.{name}".rstrip("."), function, text, is_scorer=True)
+
+
 def load_module(source: RewardSource) -> ModuleType:
     """Run the file as a module of its own; files beside it can be imported by name."""
-    add_import_folder(str(Path(source.path).parent))
+    if not source.is_scorer:
+        add_import_folder(str(Path(source.path).parent))
     name = f"whet_reward_{Path(source.path).stem}"
     module = ModuleType(name)
     module.__file__ = source.path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
+from whet.rewards.dispatch import check_sources
 from whet.rewards.function import KEY, read_source
 from whet.rewards.pool import WorkerPool
 from whet.rewards.process import WorkerSetup
@@ -49,7 +50,8 @@ class RewardScorer:
             raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
         if not abs(config.fallback) <= LARGEST:
             raise UserError(f"worker.reward.fallback: {config.fallback} must be finite and within ±{LARGEST:g}")
-        self._spec = spec
+        self._spec = spec or "(by data_source)"
+        self._by_source = not spec
         self._config = config
         self._warn = warn
         self._output = output
@@ -69,6 +71,8 @@ class RewardScorer:
 
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
+        if self._by_source:
+            check_sources((prompt.uid, prompt.extra) for prompt in prompts)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]

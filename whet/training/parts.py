@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from whet.config import Config, resolve_path
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.model.load import load_model
+from whet.rewards.dispatch import knows_match
+from whet.rewards.function import is_scorer
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.budget import budget
@@ -57,8 +60,11 @@ def check_lengths(
 
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
-    reward = config.worker.reward
-    return RewardScorer(reward.reward_function or "", reward, resolver(config), console.warn, output)
+    reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
+    if is_scorer(spec) and knows_match(spec, config.algorithm.match):
+        options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
+        reward = replace(reward, reward_function_kwargs=options)
+    return RewardScorer(spec, reward, resolver(config), console.warn, output)
 
 
 def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic | None) -> None:

@@ -39,7 +39,6 @@ def test_missing_keys_are_all_named_at_once():
     text = str(caught.value)
     for name in (
         "worker.actor.model.model_path",
-        "worker.reward.reward_function",
         "data.train_files",
         "data.val_files",
     ):

@@ -69,7 +69,7 @@ def _loggers(config: Config) -> Iterator[str]:
 
 def _reward(config: Config) -> Iterator[str]:
     spec = config.worker.reward.reward_function
-    if spec is None:
+    if spec is None or spec.isidentifier():  # the name of a scorer, which the reward workers look up
         return
     path, colon, function = spec.rpartition(":")
     path, function = (path, function) if colon else (spec, "main")

@@ -41,11 +41,6 @@ def check_critic(config: Config, needed: bool) -> None:
         )
 
 
-def _reward(config: Config) -> Iterator[str]:
-    if config.worker.reward.reward_function is None:
-        yield "worker.reward.reward_function is not set: name a function as path.py:function"
-
-
 def _groups(config: Config) -> Iterator[str]:
     rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
     if rollout.n == 1 and config.algorithm.compares_groups:
@@ -123,7 +118,6 @@ _TRAINING: tuple[Check, ...] = (
 )
 _ONE_STAGE: tuple[Check, ...] = (
     model_set,
-    _reward,
     *DATA_CHECKS,
     *SAMPLING_CHECKS,
     *map(_while_training, _TRAINING),

@@ -21,7 +21,9 @@ class OverlongBufferConfig:
 class RewardConfig:
     """A user's function and the limits it runs under."""
 
-    reward_function: str | None = key(None, "path.py:function that scores samples; the function defaults to main")
+    reward_function: str | None = key(
+        None, "path.py:function (default main) or a scorer's name; null = a scorer for each row's data_source"
+    )
     reward_function_kwargs: dict[str, Any] = field(
         default_factory=dict, metadata=about("further arguments for the function")
     )
