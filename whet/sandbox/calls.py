@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from whet.sandbox.interpreter import load
+from whet.sandbox.interpreter import MODES, load
 
 
 def find_function(namespace: Mapping[str, Any], name: str) -> Any:
@@ -38,3 +38,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return list(value)
+
+
+MODES["call"] = answer_call

@@ -10,24 +10,20 @@ import json
 import os
 import signal
 import socket
-import sys
 from typing import Any
 
 from whet.sandbox import interpreter
-from whet.sandbox.confine import Layers, Rules, confine
-from whet.sandbox.limits import Limits
+from whet.sandbox.confine import CHANNEL, READY, REQUEST, Bounds, Confinement
 
-REQUEST, CHANNEL, READY = 3, 4, 5  # descriptors beside stdin, stdout and stderr
 CANNOT_RUN = 126
+_LARGEST = 1 << 30  # bytes of a request
 
 
-def run_child(order: dict[str, Any], limits: Limits, layers: Layers, rules: Rules | None, box: str) -> None:
+def run_child(mode: str, bounds: Bounds, confinement: Confinement, ready: socket.socket) -> None:
     """Run one request in this process; never returns."""
-    ready = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=READY)
     try:
-        for number in (signal.SIGINT, signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        listener = confine(layers, limits, box, rules)
+        os.setsid()
+        listener = confinement.apply(bounds)
         if listener is None:
             ready.send(b"confined")
         else:
@@ -36,36 +32,31 @@ def run_child(order: dict[str, Any], limits: Limits, layers: Layers, rules: Rule
     except BaseException as error:
         ready.send(f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
         os._exit(125)
-    ready.close()
-    request = json.loads(_read_all(REQUEST))
+    os.close(READY)
+    request = _read_all(REQUEST)
     os.close(REQUEST)
-    environment = _environment(box)
+    if mode == "script":  # the program alone, without files
+        os.close(CHANNEL)
+        interpreter.run_script(request.decode("utf-8", "surrogateescape"))
+    else:
+        _other(mode, json.loads(request))
+
+
+def _other(mode: str, request: dict[str, Any]) -> None:
+    """Write files, then run a command or one of the interpreter's modes."""
     try:
         for name, content in request.get("files", {}).items():
             _write(name, base64.b64decode(content))
-        if order["mode"] == "execute":
+        if mode == "execute":
             os.close(CHANNEL)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.execve(request["argv"][0], request["argv"], environment)
+            for descriptor in (0, 1, 2):
+                os.set_inheritable(descriptor, True)
+            os.execve(request["argv"][0], request["argv"], os.environ)
     except OSError as error:
         os.write(2, f"sandbox: {error}\n".encode(errors="replace"))
         os._exit(CANNOT_RUN)
-    os.environ.clear()
-    os.environ.update(environment)
-    interpreter.run(order["mode"], request, CHANNEL)
-
-
-def _environment(box: str) -> dict[str, str]:
-    """Return everything that a program sees of the environment."""
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": box,
-        "TMPDIR": box,
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("-packages")),
-    }
+    interpreter.run(mode, request, CHANNEL)
 
 
 def _write(name: str, content: bytes) -> None:
@@ -77,4 +68,6 @@ def _write(name: str, content: bytes) -> None:
 
 def _read_all(descriptor: int) -> bytes:
     size = os.fstat(descriptor).st_size
-    return os.pread(descriptor, size, 0) if size < 1 << 30 else b"{}"
+    if size > _LARGEST:
+        raise OSError("the request is too large")
+    return os.pread(descriptor, size, 0)

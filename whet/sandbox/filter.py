@@ -8,9 +8,9 @@ answers with the error itself. Some calls are judged by their arguments: pointer
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
-from dataclasses import dataclass
-from functools import cache
+from typing import NamedTuple
 
 from whet.sandbox.kernel import (
     NEW_CGROUP,
@@ -21,9 +21,10 @@ from whet.sandbox.kernel import (
     NEW_TIME,
     NEW_USER,
     NEW_UTS,
-    call,
+    checked,
+    fast,
 )
-from whet.sandbox.numbers import ARCHITECTURES, MACHINE, NUMBERS, X32_BIT
+from whet.sandbox.numbers import ARCHITECTURES, MACHINE, NUMBERS, X32_BIT, numbers
 
 ALLOWED = """
 read write open close stat fstat lstat newfstatat statx poll ppoll lseek mmap mprotect munmap mremap msync mincore
@@ -48,11 +49,11 @@ chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futime
 """.split()
 EXTENDED = "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr".split()
 FORKS = ("fork", "vfork", "clone")
-OWN_PID = 0x5EC0115E  # stands for the process id in a compiled filter, until `with_pid`
+OWN_PID = 0x5EC0115E  # stands for the process id in a compiled filter, until it is installed
 
 _ALLOW, _KILL, _ERRNO, _NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS = 1, 38
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _NAMESPACES = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | NEW_CGROUP | NEW_TIME
 _AF_UNIX = 1
 _OWNER_COMMANDS = (8, 10, 15)  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX send signals to a process of one's choice
@@ -62,8 +63,7 @@ _PR_SET_MM, _PR_SET_PTRACER = 35, 0x59616D61
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Choices of a filter that depend on the other layers."""
 
     notify: bool = True  # report refused calls to a listener
@@ -120,35 +120,63 @@ def _judged(policy: Policy, refuse: int) -> dict[str, bytes]:
     return rules
 
 
-@cache
 def compiled(policy: Policy, machine: str = MACHINE) -> bytes:
-    """Return the BPF program of a policy."""
+    """Return the BPF program of a policy: a binary search over call numbers.
+
+    When a filter is installed, the kernel walks it once for every number, so that a list would cost more than a fork.
+    """
     refuse = _NOTIFY if policy.notify else _ERRNO | _EPERM
-    # 1. The architecture: a 32-bit entry would give every number another meaning.
+    known = numbers(machine)
+    blocks = {known[name]: _ins(_RETURN, _ALLOW) for name in ALLOWED if name in known}
+    blocks |= {known[name]: block for name, block in _judged(policy, refuse).items() if name in known}
+    # The architecture first: a 32-bit entry would give every number another meaning.
     program = [_ins(_LOAD, 4), _ins(_EQUAL, ARCHITECTURES[machine], 1, 0), _ins(_RETURN, _KILL), _ins(_LOAD, 0)]
     if machine == "x86_64":
         program += [_ins(_AT_LEAST, X32_BIT, 0, 1), _ins(_RETURN, _ERRNO | _ENOSYS)]
-    # 2. Calls judged by their arguments: skip the block unless the number is equal; every block ends in returns.
-    judged = _judged(policy, refuse)
-    for name, block in judged.items():
-        if name in NUMBERS:
-            program += [_ins(_EQUAL, NUMBERS[name], 0, len(block) // 8), block]
-    # 3. Allowed calls, 4. everything else.
-    for name in ALLOWED:
-        if name in NUMBERS and name not in judged:
-            program += [_ins(_EQUAL, NUMBERS[name], 0, 1), _ins(_RETURN, _ALLOW)]
-    program.append(_ins(_RETURN, refuse))
-    return b"".join(program)
+    return b"".join(program) + _search(_ranges(blocks, _ins(_RETURN, refuse)))
 
 
-def with_pid(program: bytes, pid: int) -> bytes:
-    """Return a compiled filter that takes `pid` for the process's own."""
-    return program.replace(struct.pack("<I", OWN_PID), struct.pack("<I", pid))
+def _ranges(blocks: dict[int, bytes], otherwise: bytes) -> list[tuple[int, bytes]]:
+    """Return where each run of numbers with the same block begins, from 0 on."""
+    found: list[tuple[int, bytes]] = []
+    for number in range(max(blocks) + 2):
+        block = blocks.get(number, otherwise)
+        if not found or found[-1][1] != block:
+            found.append((number, block))
+    return found
 
 
-def install(program: bytes, notify: bool) -> int | None:
-    """Apply a filter to this process for good; return the listener if it notifies. Needs no_new_privs."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
-    found = call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER if notify else 0, header)
-    return found if notify else None
+def _search(ranges: list[tuple[int, bytes]]) -> bytes:
+    """Return instructions that jump to the block of the range that the loaded number is in."""
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    distance = len(below) // 8
+    if distance < 256:
+        return _ins(_AT_LEAST, ranges[middle][0], distance, 0) + below + above
+    return _ins(_AT_LEAST, ranges[middle][0], 0, 1) + _ins(_JUMP, distance) + below + above
+
+
+class Filter:
+    """A compiled filter in memory, ready to be installed by any forked process."""
+
+    def __init__(self, policy: Policy) -> None:
+        program = compiled(policy)
+        mark = struct.pack("<I", OWN_PID)
+        self._notify = policy.notify
+        self._program = ctypes.create_string_buffer(program, len(program))
+        self._header = ctypes.create_string_buffer(
+            struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(self._program))
+        )
+        self._places = [at for at in range(4, len(program), 8) if program[at : at + 4] == mark]
+        flags = _NEW_LISTENER if policy.notify else 0
+        self._call = NUMBERS["seccomp"], _SET_MODE_FILTER, flags, ctypes.addressof(self._header)
+
+    def install(self) -> int | None:
+        """Apply it to this process for good; return the listener if it notifies. Needs no_new_privs."""
+        pid = struct.pack("<I", os.getpid())
+        for at in self._places:
+            self._program[at : at + 4] = pid
+        found = checked("seccomp", fast(*self._call, 0, 0, 0))
+        return found if self._notify else None

@@ -9,37 +9,24 @@ import atexit
 import gc
 import linecache
 import os
-import random
 import sys
-import threading
 import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
 FILE = "program.py"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run_script(source: str) -> None:
+    """Run a program to its end; never returns."""
+    _end(_guarded(lambda: load(source, "__main__")))
 
 
 def run(mode: str, request: dict[str, Any], channel: int) -> None:
-    """Run a request of any kind to its end; never returns."""
-    work: Callable[[], None]
-    if mode == "script":
-        os.close(channel)
-        work = lambda: load(request["source"], "__main__")  # noqa: E731
-    elif mode == "call":
-        from whet.sandbox.calls import answer_call
-
-        work = lambda: answer_call(request, channel)  # noqa: E731
-    elif mode == "serve":
-        from whet.sandbox.objects import serve_program
-
-        work = lambda: serve_program(request, channel)  # noqa: E731
-    else:
-        from whet.sandbox.examiner import run_tests
-
-        work = lambda: run_tests(request, channel)  # noqa: E731
-    _forget()
-    _end(_guarded(work))
+    """Run a request of another kind to its end; never returns."""
+    _end(_guarded(lambda: MODES[mode](request, channel)))
 
 
 def load(source: str, name: str, file: str = FILE) -> types.ModuleType:
@@ -47,23 +34,23 @@ def load(source: str, name: str, file: str = FILE) -> types.ModuleType:
     module = types.ModuleType(name)
     module.__file__ = file
     sys.modules[name] = module
-    lines = source.splitlines(keepends=True)
-    linecache.cache[file] = (len(source), None, lines, file)  # tracebacks show the program's lines
+    _sources[file] = source
+    gc.enable()
     exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module
 
 
-def _forget() -> None:
-    """Give the program the state of a new interpreter, with the modules of the standard library that are loaded."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "whet"]:
-        del sys.modules[name]
-    sys.argv = [FILE]
-    sys.path.insert(0, os.getcwd())
-    random.seed(0)  # an execution gives the same result every time
-    gc.enable()
+def _files(request: dict[str, Any], channel: int) -> None:
+    """Run a program beside its files."""
+    os.close(channel)
+    load(request["source"], "__main__")
 
 
-def _guarded(work: Callable[[], None]) -> int:
+MODES: dict[str, Callable[[dict[str, Any], int], None]] = {"files": _files}  # others add themselves
+_sources: dict[str, str] = {}
+
+
+def _guarded(work: Callable[[], Any]) -> int:
     """Run to the end or an exception; return the exit code that Python gives it."""
     try:
         work()
@@ -80,8 +67,10 @@ def _guarded(work: Callable[[], None]) -> int:
 
 def _show(error: BaseException) -> None:
     """Print a traceback without the frames of this package."""
+    for file, source in _sources.items():  # so that it shows the program's lines
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     frames = error.__traceback__
-    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == os.path.dirname(__file__):
+    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == _HERE:
         frames = frames.tb_next
     try:
         traceback.print_exception(type(error), error, frames)
@@ -92,7 +81,8 @@ def _show(error: BaseException) -> None:
 def _end(code: int) -> None:
     """End the process as the interpreter does: threads, exit functions, buffers."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        if threading := sys.modules.get("threading"):
+            threading._shutdown()
         atexit._run_exitfuncs()
     except BaseException as error:
         code = code or 1

@@ -6,10 +6,10 @@ Which accesses a kernel can deny depends on its ABI: 1 files, 2 moving between d
 
 from __future__ import annotations
 
-import os
 import struct
 
-from whet.sandbox.kernel import call
+from whet.sandbox.kernel import call, checked, fast
+from whet.sandbox.numbers import NUMBERS
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
@@ -19,6 +19,7 @@ _SCOPED = 3  # abstract sockets and signals
 _PATH_BENEATH = 1
 _VERSION_FLAG = 1
 SIGNALS_ABI = 6
+_RESTRICT = NUMBERS.get("landlock_restrict_self", -1)
 
 READ = EXECUTE | READ_FILE | READ_DIR
 READ_DEVICE = READ_FILE
@@ -43,24 +44,24 @@ def file_rights(version: int) -> int:
 
 
 class Ruleset:
-    """Accesses to deny, and paths they are allowed beneath. `restrict` applies it to this process for good."""
+    """Accesses to deny, and paths they are allowed beneath."""
 
     def __init__(self, version: int) -> None:
         self._rights = file_rights(version)
         attributes = struct.pack("<QQQ", self._rights, _TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0)
         size = 24 if version >= 6 else 16 if version >= 4 else 8
-        self._fd = call("landlock_create_ruleset", attributes[:size], size, 0)
+        self.descriptor = call("landlock_create_ruleset", attributes[:size], size, 0)
 
     def allow(self, descriptor: int, rights: int) -> None:
         """Allow accesses beneath an open directory, or of an open file."""
         rule = struct.pack("<Qi", rights & self._rights, descriptor)
-        call("landlock_add_rule", self._fd, _PATH_BENEATH, rule, 0)
+        call("landlock_add_rule", self.descriptor, _PATH_BENEATH, rule, 0)
 
     def allow_all(self, descriptor: int) -> None:
         """Allow every access beneath an open directory."""
         self.allow(descriptor, self._rights)
 
-    def restrict(self) -> None:
-        """Deny this process and its children everything else. Needs no_new_privs."""
-        call("landlock_restrict_self", self._fd, 0)
-        os.close(self._fd)
+
+def restrict(descriptor: int) -> None:
+    """Deny this process and its children everything that a ruleset does not allow. Needs no_new_privs."""
+    checked("landlock_restrict_self", fast(_RESTRICT, descriptor, 0, 0, 0, 0, 0))

@@ -22,16 +22,17 @@ from whet.sandbox.confine import Layers, Rules
 from whet.sandbox.paths import readable
 from whet.sandbox.zygote import Zygote
 
+# Not threading, random, asyncio and what imports them: their hooks after a fork cost more than the fork.
 PRELOADED = """
-abc array ast atexit base64 bisect calendar cmath collections collections.abc contextlib copy dataclasses datetime
-decimal encodings.idna enum fractions functools gc hashlib heapq io itertools json linecache locale math numbers
-operator os pprint queue random re signal statistics string struct textwrap threading time traceback types typing
-unicodedata whet.sandbox.calls whet.sandbox.objects whet.sandbox.examiner
+array ast bisect cmath collections.abc copy datetime encodings.idna enum functools hashlib heapq io itertools linecache
+math numbers operator re string struct textwrap time traceback types typing unicodedata
+whet.sandbox.calls whet.sandbox.objects whet.sandbox.examiner
 """.split()
 # Users without a name, one for each zygote of a pool that root starts, and how many pools share the range. The second
 # range is for containers that map few.
 _RANGES = ((0x6E000000, 1 << 20), (61_000, 1))
 _PER_POOL = 512
+_ours: list[object] = []  # modules of whet, kept alive
 
 
 def main(control: int, base: str, packages: list[str]) -> None:
@@ -40,10 +41,13 @@ def main(control: int, base: str, packages: list[str]) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
     sys.path[:] = [path for path in sys.path if "/lib/python" in path or path.endswith(".zip")]
     sys.path += [path for path in packages if path not in sys.path]
+    sys.path.insert(0, "")  # a program's own directory
+    sys.argv = ["program.py"]
     sys.executable = os.path.realpath(sys.executable)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "whet"]:
+        _ours.append(sys.modules.pop(name))  # a program sees the modules of a new interpreter
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -72,8 +76,11 @@ def _be_zygote(order: dict[str, Any], descriptor: int, base: str, packages: list
         except BaseException as error:
             channel.send(json.dumps({"problem": f"{type(error).__name__}: {error}"}).encode())
             os._exit(1)
-        channel.send(json.dumps({"layers": zygote.layers.__dict__}).encode())
-        zygote.serve()
+        zygote.channel.send(json.dumps({"layers": zygote.layers._asdict()}).encode())
+        try:
+            zygote.serve()
+        except Exception as error:  # a bug, or a kernel that ran out of something: the pool replaces this zygote
+            zygote.channel.send(json.dumps({"crash": f"{type(error).__name__}: {error}"[:4000]}).encode())
     finally:
         os._exit(0)
 
@@ -96,7 +103,7 @@ def _with_landlock(channel: socket.socket, slot: int, base: str, paths: list[str
     version = landlock.abi()
     if version < 1:
         raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with landlock among its security modules)")
-    rules = Rules(paths)
+    rules = Rules(version, paths)
     folder = f"{base}/{slot}"
     os.mkdir(folder, 0o700)
     root = os.getuid() == 0
@@ -108,7 +115,7 @@ def _with_landlock(channel: socket.socket, slot: int, base: str, paths: list[str
         kernel.prctl(kernel.SET_KEEPCAPS, 1)
         namespaces.become(uid)
         reads = not all(os.access(path, os.R_OK) for path in paths)
-        kernel.drop_capabilities(kernel.CAP_DAC_READ_SEARCH if reads else None)
+        kernel.Capabilities(kernel.CAP_DAC_READ_SEARCH if reads else None).set()
     kernel.prctl(kernel.SET_DUMPABLE, 0 if root else 1)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if os.path.exists("/proc/self/task") else None
@@ -154,13 +161,12 @@ def _maps(uid: int) -> bool:
 
 def _can_notify() -> bool:
     """Install the filter in a child to see whether the kernel notifies of refused calls."""
-    policy = seccomp.Policy()
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             kernel.prctl(kernel.NO_NEW_PRIVS, 1)
-            seccomp.install(seccomp.compiled(policy), notify=True)
+            seccomp.Filter(seccomp.Policy()).install()
             os.write(write, b"1")
         finally:
             os._exit(0)

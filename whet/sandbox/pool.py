@@ -136,7 +136,9 @@ class Sandbox:
         )
 
     def _python(self, slot: Slot, program: str, stdin: bytes, limits: Limits, files: dict[str, str]) -> Result:
-        return slot.run("script", {"source": program, "files": files}, limits, stdin)
+        if not files:
+            return slot.run("script", program.encode("utf-8", "surrogateescape"), limits, stdin)
+        return slot.run("files", {"source": program, "files": files}, limits, stdin)
 
     def _compiled(
         self, slot: Slot, chosen: Language, program: str, stdin: bytes, limits: Limits, files: dict[str, str]
@@ -145,7 +147,7 @@ class Sandbox:
         given = files | encoded_files({chosen.file: program.encode("utf-8", "surrogateescape")})
         if chosen.compiler is None:
             return slot.run("execute", {"argv": list(chosen.argv), "files": given}, limits, stdin)
-        made = slot.run("execute", {"argv": list(chosen.compiler), "files": given}, chosen.bounds(limits), keep=True)
+        made = slot.run("execute", {"argv": list(chosen.compiler), "files": given}, chosen.bounds(limits), keep="program")
         if made.status != "ok":
             text = made.stdout + made.stderr
             return Result("compile_error", made.exit_code, "", text, made.seconds, made.refused, compile_output=text)
@@ -166,7 +168,9 @@ class Slot:
             self._held.append(self._pool.take())
         return self._held[index]
 
-    def run(self, mode: str, request: dict[str, Any], limits: Limits, stdin: bytes = b"", **options: bool) -> Result:
+    def run(
+        self, mode: str, request: dict[str, Any] | bytes, limits: Limits, stdin: bytes = b"", **options: Any
+    ) -> Result:
         """Run one request to its end."""
         running = self.zygote().start(mode, request, limits, stdin, **options)
         return self.finish([running])[0]

@@ -74,6 +74,7 @@ class Running:
         self._killed: str = ""
         self._end: dict[str, Any] | None = None
         self.lost = False  # the zygote has not answered, and must be replaced
+        self.crash = "it did not answer"
 
     @property
     def done(self) -> bool:
@@ -104,10 +105,12 @@ class Running:
                 message = self._channel.recv(65536)
             except OSError:
                 message = b""
-            if message:
-                self._end = json.loads(message)
+            end = json.loads(message) if message else {"crash": "it ended"}
+            self.lost = "crash" in end
+            if self.lost:
+                self.crash = end["crash"]
             else:
-                self.lost = True
+                self._end = end
         if time.monotonic() > self._deadline:
             self.lost = True
 
@@ -119,7 +122,7 @@ class Running:
             capture.close()
         end = self._end
         if end is None:
-            return Result("lost", None, self.stdout.text(), self.stderr.text(), self._limits.timeout, ("supervision",))
+            return Result("lost", None, self.stdout.text(), self.stderr.text(), self._limits.timeout, (f"supervision: {self.crash}",))
         code = os.waitstatus_to_exitcode(end["status"])
         status = self._status(end, code)
         limit = {"memory_limit": "memory", "output_limit": "output", "timeout": "time", "disk_limit": "disk"}

@@ -16,13 +16,22 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from dataclasses import asdict
+from dataclasses import astuple
 from typing import Any
 
 from whet.sandbox.limits import Limits
 from whet.sandbox.running import Running
 
 START_SECONDS = 60.0
+# Everything that programs see of an environment. They start in their private directory.
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": ".",
+    "TMPDIR": ".",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 _SO_PASSCRED = 16
 _BOOT = """
 import sys
@@ -54,7 +63,7 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8"},
+                env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(packages)},
                 cwd="/",
                 start_new_session=True,
             )
@@ -109,25 +118,25 @@ class Worker:
     def start(
         self,
         mode: str,
-        request: dict[str, Any],
+        request: dict[str, Any] | bytes,
         limits: Limits,
         stdin: bytes = b"",
         channel: int | None = None,
         wants_reply: bool = False,
-        **options: bool,
+        **options: Any,
     ) -> Running:
         """Begin an execution. `channel` is a socket's descriptor for it; `wants_reply` gives it a pipe to us."""
-        order = {"kind": "run", "mode": mode, "limits": asdict(limits), **options}
+        order = {"kind": "run", "mode": mode, "limits": astuple(limits), **options}
         with contextlib.ExitStack() as theirs:
             stdout = _pipe(theirs)
             stderr = _pipe(theirs)
             reply = _pipe(theirs) if wants_reply else None
-            body = _sealed(theirs, json.dumps(request).encode())
+            body = _sealed(theirs, request if isinstance(request, bytes) else json.dumps(request).encode())
             entry = _sealed(theirs, stdin) if stdin else _null(theirs)
             last = reply[1] if reply else channel if channel is not None else _null(theirs)
             try:
                 socket.send_fds(
-                    self._channel, [json.dumps(order).encode()], [body, entry, stdout[1], stderr[1], last]
+                    self._channel, [json.dumps(order).encode()], [entry, stdout[1], stderr[1], body, last]
                 )
             except OSError:  # its end is noticed below, by an empty message
                 pass

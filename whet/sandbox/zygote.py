@@ -8,7 +8,6 @@ It runs one program at a time and ends when its socket closes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -18,98 +17,106 @@ import time
 from typing import Any
 
 from whet.sandbox.boxes import Folder, Tmpfs
-from whet.sandbox.child import CHANNEL, READY, REQUEST, run_child
-from whet.sandbox.confine import Layers, Rules
-from whet.sandbox.kernel import call
-from whet.sandbox.limits import Limits
+from whet.sandbox.child import run_child
+from whet.sandbox.confine import READY, RULESET, Bounds, Confinement, Layers, Rules, high
 from whet.sandbox.notices import Notices
 from whet.sandbox.tree import Tree
 
 _TICK = 0.05  # seconds between two measurements of memory and disk
 _MB = 1 << 20
-_MOST_DESCRIPTORS = 8
-_HIGH = 64  # descriptors are moved above this before they get their places
+_GIVEN = [0, 1, 2, 3, 4]  # descriptors of stdin, stdout, stderr, the request and the channel
 
 
 class Zygote:
-    """One confined place to run programs in."""
+    """One confined place to run programs in.
+
+    Descriptors 0 to 4 are closed between programs: those that arrive with an order take these places by themselves.
+    """
 
     def __init__(
         self, channel: socket.socket, layers: Layers, proc: int | None, rules: Rules | None, box: Tmpfs | Folder
     ) -> None:
-        self._channel, self.layers, self._rules, self._box = channel, layers, rules, box
-        self._tree = Tree(proc, alone=layers.own_user or layers.name == "namespaces")
-        self._ready, self._ready_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.layers, self.rules, self.box = layers, rules, box
+        own = layers.own_user or layers.name == "namespaces"
+        self.tree = Tree(high(proc) if proc is not None else None, alone=own)
+        self.channel = _moved(channel)
+        ready, self.ready_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ready = _moved(ready)
+        self.ready.setblocking(False)
+        os.dup2(self.ready_child.fileno(), READY)
+        self.ready_child.close()
+        self.ready_child = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=READY)
+        self.confinement = Confinement(layers)
         self._kept = False  # the box holds what a compiler made
+        os.closerange(0, READY)
+        os.closerange(RULESET, 64)
 
     def serve(self) -> None:
         """Run programs until the socket closes."""
         while True:
-            message, descriptors, _, _ = socket.recv_fds(self._channel, 65536, _MOST_DESCRIPTORS)
+            message, descriptors, _, _ = socket.recv_fds(self.channel, 65536, len(_GIVEN))
             if not message:
                 break
             order = json.loads(message)
             if order["kind"] == "run":
-                end = self._run(order, descriptors)
+                if descriptors != _GIVEN:
+                    raise OSError(f"descriptors {descriptors} arrived out of place")
+                end = self._run(order)
                 try:
-                    self._channel.send(json.dumps(end).encode())
+                    self.channel.send(json.dumps(end).encode())
                 except OSError:
                     break
         if self._kept:
-            self._box.close()
+            self.box.close()
 
-    def _run(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    def _run(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run one program to its end; nothing of it is left when this returns."""
-        limits = Limits(**order["limits"])
+        bounds = Bounds(*order["limits"])
         if self._kept and not order.get("reuse"):
-            self._box.close()
+            self.box.close()
             self._kept = False
         if not self._kept:
-            self._box.open(limits.disk_mb)
+            self.box.open(bounds.disk_mb)
+        if self.rules is not None:
+            self.rules.ruleset(self.box.path)  # takes the lowest free descriptor, which is RULESET
+        os.chdir(self.box.path)
         began = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            self._become_child(order, limits, descriptors)
-        for each in descriptors:
-            os.close(each)
-        watch = _Watch(self, pid, began, limits)
-        end = watch.until_end()
+            try:
+                run_child(order["mode"], bounds, self.confinement, self.ready_child)
+            finally:
+                os._exit(125)
+        os.closerange(0, READY)
+        if self.rules is not None:
+            os.close(RULESET)
+        os.chdir("/")
+        end = _Watch(self, pid, began, bounds).until_end()
         self._kept = bool(order.get("keep")) and end["status"] == 0
-        if not self._kept:
-            self._box.close()
+        if self._kept:
+            self.box.make_executable(order["keep"])
+        else:
+            self.box.close()
         return end
 
-    def _become_child(self, order: dict[str, Any], limits: Limits, descriptors: list[int]) -> None:
-        """Arrange descriptors and run; never returns."""
-        try:
-            os.setsid()
-            arrange([*descriptors, self._ready_child.fileno()], [REQUEST, 0, 1, 2, CHANNEL, READY])
-            run_child(order, limits, self.layers, self._rules, self._box.path)
-        finally:
-            os._exit(125)
 
-
-def arrange(descriptors: list[int], places: list[int]) -> None:
-    """Move descriptors to their places and close every other one."""
-    high = [fcntl.fcntl(each, fcntl.F_DUPFD, _HIGH) for each in descriptors]
-    for each, place in zip(high, places):
-        os.dup2(each, place)
-    call("close_range", max(places) + 1, 0x7FFFFFFF, 0)
+def _moved(one: socket.socket) -> socket.socket:
+    """Return a socket with a high descriptor."""
+    return socket.socket(one.family, one.type, one.proto, fileno=high(one.detach()))
 
 
 class _Watch:
     """Supervision of one program from its fork to the end of its last process."""
 
-    def __init__(self, zygote: Zygote, pid: int, began: float, limits: Limits) -> None:
-        self._zygote, self._pid, self._limits = zygote, pid, limits
-        self._began, self._deadline = began, began + limits.timeout
+    def __init__(self, zygote: Zygote, pid: int, began: float, bounds: Bounds) -> None:
+        self._zygote, self._pid, self._bounds = zygote, pid, bounds
+        self._began, self._deadline = began, began + bounds.timeout
         self._notices: Notices | None = None
         self._problem = ""  # why the process could not be confined
         self._ended = False
 
     def until_end(self) -> dict[str, Any]:
         """Wait for the program or a limit; return what the trainer's side is told."""
-        tree = self._zygote._tree
         handle = os.pidfd_open(self._pid)
         try:
             why = self._wait(handle)
@@ -118,7 +125,7 @@ class _Watch:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             _, status, usage = os.wait4(self._pid, 0)
             seconds = time.monotonic() - self._began
-            tree.end()
+            self._zygote.tree.end()
             return {
                 "why": why,
                 "problem": self._problem,
@@ -136,7 +143,7 @@ class _Watch:
 
     def _wait(self, handle: int) -> str:
         """Return "exit", or the limit or order that ends the program."""
-        ready, channel = self._zygote._ready.fileno(), self._zygote._channel.fileno()
+        ready, channel = self._zygote.ready.fileno(), self._zygote.channel.fileno()
         poll = select.poll()
         for descriptor in (handle, ready, channel):
             poll.register(descriptor, select.POLLIN)
@@ -148,7 +155,8 @@ class _Watch:
             if now >= tick:
                 if why := self._over_limit():
                     return why
-                tick = max(now, tick) + max(_TICK, 10 * (time.monotonic() - now))
+                # Never more than a tenth of the time, however large the tree of processes or files is.
+                tick = time.monotonic() + max(_TICK, 9 * (time.monotonic() - now))
             events = dict(poll.poll(max(0.0, min(tick, self._deadline) - now) * 1000 + 1))
             if ready in events:
                 self._take_listener(poll)
@@ -164,20 +172,20 @@ class _Watch:
     def _take_listener(self, poll: select.poll | None) -> None:
         """Read what the process says of its confinement, if it has said it."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(self._zygote._ready, 4096, 1, socket.MSG_DONTWAIT)
+            message, descriptors, _, _ = socket.recv_fds(self._zygote.ready, 4096, 1)
         except BlockingIOError:
             return
         if descriptors:
-            self._notices = Notices(descriptors[0], self._may_fork)
+            self._notices = Notices(high(descriptors[0]), self._may_fork)
             if poll:
-                poll.register(descriptors[0], select.POLLIN)
+                poll.register(self._notices.listener, select.POLLIN)
         elif message != b"confined":
             self._problem = message.decode(errors="replace")
 
     def _may_fork(self) -> bool:
-        return not self._ended and self._zygote._tree.tasks() < self._limits.processes
+        return not self._ended and self._zygote.tree.tasks() < self._bounds.processes
 
     def _over_limit(self) -> str:
-        if self._zygote.layers.sums_memory and self._zygote._tree.memory() > self._limits.memory_mb * _MB:
+        if self._zygote.layers.sums_memory and self._zygote.tree.memory() > self._bounds.memory_mb * _MB:
             return "memory"
-        return "disk" if self._zygote._box.usage() > self._limits.disk_mb * _MB else ""
+        return "disk" if self._zygote.box.usage() > self._bounds.disk_mb * _MB else ""
