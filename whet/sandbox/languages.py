@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from whet.errors import UserError
 from whet.sandbox.limits import Limits
 
-NAMES = {"python": "python", "python3": "python", "py": "python", "cpp": "cpp", "c++": "cpp", "bash": "bash", "sh": "bash"}
+NAMES = {
+    "python": "python",
+    "python3": "python",
+    "py": "python",
+    "cpp": "cpp",
+    "c++": "cpp",
+    "bash": "bash",
+    "sh": "bash",
+}
 _COMPILE_SECONDS, _COMPILE_MB, _COMPILE_DISK = 30.0, 2048, 256
 
 

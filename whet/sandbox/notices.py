@@ -17,7 +17,15 @@ _ANSWER = struct.Struct("<QqiI")
 _CONTINUE = 1
 _EPERM, _EAGAIN = 1, 11
 _MOST_NAMES = 32
-_FAMILIES = {1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6", 16: "AF_NETLINK", 17: "AF_PACKET", 38: "AF_ALG", 40: "AF_VSOCK"}
+_FAMILIES = {
+    1: "AF_UNIX",
+    2: "AF_INET",
+    10: "AF_INET6",
+    16: "AF_NETLINK",
+    17: "AF_PACKET",
+    38: "AF_ALG",
+    40: "AF_VSOCK",
+}
 
 
 class Notices:

@@ -175,5 +175,3 @@ def _can_notify() -> bool:
     found = os.read(read, 1) == b"1"
     os.close(read)
     return found
-
-

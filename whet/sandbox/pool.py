@@ -16,11 +16,11 @@ from typing import Any
 from whet.errors import UserError
 from whet.sandbox.languages import Language, language
 from whet.sandbox.limits import Limits, Result
+from whet.sandbox.names import checked_files, encoded_files
 from whet.sandbox.running import Running, wait
-from whet.sandbox.worker import NotConfinedError, Nursery, Worker, encoded_files
+from whet.sandbox.worker import NotConfinedError, Nursery, Worker
 
 LAYERS = ("namespaces", "landlock")
-MOST_FILES = 1000
 
 
 class Sandbox:
@@ -147,7 +147,9 @@ class Sandbox:
         given = files | encoded_files({chosen.file: program.encode("utf-8", "surrogateescape")})
         if chosen.compiler is None:
             return slot.run("execute", {"argv": list(chosen.argv), "files": given}, limits, stdin)
-        made = slot.run("execute", {"argv": list(chosen.compiler), "files": given}, chosen.bounds(limits), keep="program")
+        made = slot.run(
+            "execute", {"argv": list(chosen.compiler), "files": given}, chosen.bounds(limits), keep="program"
+        )
         if made.status != "ok":
             text = made.stdout + made.stderr
             return Result("compile_error", made.exit_code, "", text, made.seconds, made.refused, compile_output=text)
@@ -193,22 +195,6 @@ class Slot:
         for worker in self._held:
             self._pool.put_back(worker)
         self._held.clear()
-
-
-def checked_files(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return files as a request carries them; UserError for names that lead out of the private directory."""
-    if len(files) > MOST_FILES:
-        raise UserError(f"files: {len(files)} files for one program; at most {MOST_FILES}")
-    for name in files:
-        check_name(name)
-    return encoded_files(dict(files))
-
-
-def check_name(name: str) -> None:
-    """Refuse a file name that is not a plain relative path."""
-    parts = name.split("/")
-    if not name or name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise UserError(f"files: {name[:80]!r} is not a relative path inside the program's directory")
 
 
 def _check_platform() -> None:

@@ -122,7 +122,14 @@ class Running:
             capture.close()
         end = self._end
         if end is None:
-            return Result("lost", None, self.stdout.text(), self.stderr.text(), self._limits.timeout, (f"supervision: {self.crash}",))
+            return Result(
+                "lost",
+                None,
+                self.stdout.text(),
+                self.stderr.text(),
+                self._limits.timeout,
+                (f"supervision: {self.crash}",),
+            )
         code = os.waitstatus_to_exitcode(end["status"])
         status = self._status(end, code)
         limit = {"memory_limit": "memory", "output_limit": "output", "timeout": "time", "disk_limit": "disk"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -122,22 +121,25 @@ class Worker:
         limits: Limits,
         stdin: bytes = b"",
         channel: int | None = None,
+        entry: int | None = None,
         wants_reply: bool = False,
         **options: Any,
     ) -> Running:
-        """Begin an execution. `channel` is a socket's descriptor for it; `wants_reply` gives it a pipe to us."""
+        """Begin an execution. `channel` is a socket's descriptor for it; `wants_reply` gives it a pipe to us instead.
+
+        `entry` is a descriptor that stands in for stdin.
+        """
         order = {"kind": "run", "mode": mode, "limits": astuple(limits), **options}
         with contextlib.ExitStack() as theirs:
             stdout = _pipe(theirs)
             stderr = _pipe(theirs)
             reply = _pipe(theirs) if wants_reply else None
             body = _sealed(theirs, request if isinstance(request, bytes) else json.dumps(request).encode())
-            entry = _sealed(theirs, stdin) if stdin else _null(theirs)
+            if entry is None:
+                entry = _sealed(theirs, stdin) if stdin else _null(theirs)
             last = reply[1] if reply else channel if channel is not None else _null(theirs)
             try:
-                socket.send_fds(
-                    self._channel, [json.dumps(order).encode()], [entry, stdout[1], stderr[1], body, last]
-                )
+                socket.send_fds(self._channel, [json.dumps(order).encode()], [entry, stdout[1], stderr[1], body, last])
             except OSError:  # its end is noticed below, by an empty message
                 pass
         return Running(self._channel, limits, stdout[0], stderr[0], reply[0] if reply else None)
@@ -151,11 +153,6 @@ class Worker:
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
         self.close()
-
-
-def encoded_files(files: dict[str, bytes]) -> dict[str, str]:
-    """Return files as a request carries them."""
-    return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:
