@@ -61,7 +61,7 @@ class Rules:
 
     def __init__(self, version: int, paths: list[str]) -> None:
         rights = {path: READ if os.path.isdir(path) else READ & FILE_ONLY for path in paths}
-        rights |= {path: READ_DEVICE for path in READ_DEVICES} | {path: WRITE_DEVICE for path in WRITE_DEVICES}
+        rights |= dict.fromkeys(READ_DEVICES, READ_DEVICE) | dict.fromkeys(WRITE_DEVICES, WRITE_DEVICE)
         flags = os.O_PATH | os.O_CLOEXEC
         self._version = version
         self._opened = [

@@ -26,7 +26,7 @@ from whet.sandbox.kernel import (
 )
 from whet.sandbox.numbers import ARCHITECTURES, MACHINE, NUMBERS, X32_BIT, numbers
 
-ALLOWED = """
+_ALLOWED = """
 read write open close stat fstat lstat newfstatat statx poll ppoll lseek mmap mprotect munmap mremap msync mincore
 madvise brk rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack
 restart_syscall pause pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 access faccessat faccessat2 pipe
@@ -42,12 +42,12 @@ arch_prctl set_tid_address set_robust_list get_robust_list futex futex_waitv fut
 membarrier rseq sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min
 sched_rr_get_interval getpriority sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown getsockname getpeername
 getsockopt setsockopt capget getrlimit setrlimit pkey_alloc pkey_free pkey_mprotect map_shadow_stack mseal
-""".split()
+"""
+ALLOWED = _ALLOWED.split()
 # Attributes of files. Landlock does not judge them, so a program could change those of its user's files anywhere.
-ATTRIBUTES = """
-chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
-""".split()
-EXTENDED = "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr".split()
+_ATTRIBUTES = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat"
+ATTRIBUTES = _ATTRIBUTES.split()
+EXTENDED = ("getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr")
 FORKS = ("fork", "vfork", "clone")
 OWN_PID = 0x5EC0115E  # stands for the process id in a compiled filter, until it is installed
 
@@ -177,6 +177,6 @@ class Filter:
         """Apply it to this process for good; return the listener if it notifies. Needs no_new_privs."""
         pid = struct.pack("<I", os.getpid())
         for at in self._places:
-            self._program[at : at + 4] = pid
+            ctypes.memmove(ctypes.addressof(self._program) + at, pid, len(pid))
         found = checked("seccomp", fast(*self._call, 0, 0, 0))
         return found if self._notify else None

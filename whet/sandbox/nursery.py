@@ -23,11 +23,11 @@ from whet.sandbox.paths import readable
 from whet.sandbox.zygote import Zygote
 
 # Not threading, random, asyncio and what imports them: their hooks after a fork cost more than the fork.
-PRELOADED = """
+_PRELOADED = """
 array ast bisect cmath collections.abc copy datetime encodings.idna enum functools hashlib heapq io itertools linecache
 math numbers operator re string struct textwrap time traceback types typing unicodedata
 whet.sandbox.calls whet.sandbox.objects whet.sandbox.examiner
-""".split()
+"""
 # Users without a name, one for each zygote of a pool that root starts, and how many pools share the range. The second
 # range is for containers that map few.
 _RANGES = ((0x6E000000, 1 << 20), (61_000, 1))
@@ -37,7 +37,7 @@ _ours: list[object] = []  # modules of whet, kept alive
 
 def main(control: int, base: str, packages: list[str]) -> None:
     """Fork a zygote for every socket that arrives, until the socket of the pool closes."""
-    for name in PRELOADED:
+    for name in _PRELOADED.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for

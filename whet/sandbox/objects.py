@@ -12,9 +12,20 @@ from typing import Any
 from whet.sandbox.interpreter import MODES, load
 from whet.sandbox.values import GoneError, Wire, decode, encode
 
-_UNARY = {"len": len, "str": str, "repr": repr, "bool": bool, "int": int, "float": float, "hash": hash, "iter": iter}
+_UNARY: dict[str, Any] = {
+    "len": len,
+    "str": str,
+    "repr": repr,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "hash": hash,
+    "iter": iter,
+}
 _UNARY |= {"next": next, "abs": abs, "neg": operator.neg, "index": operator.index}
-_BINARY = {name: getattr(operator, name) for name in ("eq", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv")}
+_BINARY: dict[str, Any] = {
+    name: getattr(operator, name) for name in ("eq", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv")
+}
 _BINARY |= {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
@@ -91,8 +102,9 @@ class Program:
             self._wire.send(self.answer(message))
         if "error" in message:
             kind = getattr(builtins, str(message["error"]), None)
-            known = isinstance(kind, type) and issubclass(kind, Exception)
-            raise (kind if known else RuntimeError)(message.get("text", ""))
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                kind = RuntimeError
+            raise kind(message.get("text", ""))
         return decode(message["value"], self._resolve)
 
     def _arguments(self, error: BaseException) -> Any:

@@ -116,7 +116,7 @@ def read_answer(answer: Any, limits: Limits) -> Result:
             status = "compile_error"
         elif code:
             status = "signal" if code < 0 else "error"
-        texts = [(found.get(stream) or "")[: limits.output_bytes] for stream in ("stdout", "stderr")]
-        return Result(status, code, *texts, float(found["execution_time"] or 0.0), compile_output=output)
+        stdout, stderr = ((found.get(stream) or "")[: limits.output_bytes] for stream in ("stdout", "stderr"))
+        return Result(status, code, stdout, stderr, float(found["execution_time"] or 0.0), compile_output=output)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RemoteError(f"the server's answer is not Sandbox Fusion's: {error!r}") from None

@@ -16,7 +16,7 @@ from typing import Any
 
 LARGEST = 16 << 20  # bytes of a message
 _LENGTH = struct.Struct("<I")
-_SEQUENCES: dict[str, Callable[[Any], Any]] = {
+_SEQUENCES: dict[str, Any] = {
     "list": list,
     "tuple": tuple,
     "set": set,
@@ -38,10 +38,13 @@ def encode(value: Any, refer: Callable[[Any], list[Any]], depth: int = 0) -> Any
         raise ValueError("the value is nested too deeply")
     if value is None or isinstance(value, bool):
         return value
-    for kind, exact in ((int, int.__int__), (float, float.__float__), (str, str.__str__)):
-        if isinstance(value, kind):
-            value = value if type(value) is kind else exact(value)
-            return ["int", hex(value)] if isinstance(value, int) and abs(value) > 1 << 64 else value
+    if isinstance(value, int):
+        number = value if type(value) is int else int.__int__(value)
+        return ["int", hex(number)] if abs(number) > 1 << 64 else number
+    if isinstance(value, float):
+        return value if type(value) is float else float.__float__(value)
+    if isinstance(value, str):
+        return value if type(value) is str else str.__str__(value)
     if isinstance(value, complex):
         return ["complex", [value.real, value.imag]]
     if isinstance(value, bytes | bytearray):
@@ -49,7 +52,7 @@ def encode(value: Any, refer: Callable[[Any], list[Any]], depth: int = 0) -> Any
     if isinstance(value, dict):
         pairs = [[encode(key, refer, depth + 1), encode(item, refer, depth + 1)] for key, item in dict.items(value)]
         return ["dict", pairs]
-    for name, kind in (("list", list), ("tuple", tuple), ("set", set), ("frozenset", frozenset), ("deque", deque)):
+    for name, kind in _SEQUENCES.items():
         if isinstance(value, kind):
             return [name, [encode(item, refer, depth + 1) for item in kind.__iter__(value)]]
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):

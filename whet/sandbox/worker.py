@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _SO_PASSCRED = 16
+_FLAGS = ("-I", "-S", "-B", "-X", "utf8", "-c")
 _BOOT = """
 import sys
 sys.path[:0] = sys.argv[3:4]
@@ -56,8 +57,7 @@ class Nursery:
         packages = [os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT]
-                + [str(theirs.fileno()), self._base, package, *dict.fromkeys(packages)],
+                [sys.executable, *_FLAGS, _BOOT, str(theirs.fileno()), self._base, package, *dict.fromkeys(packages)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -138,10 +138,8 @@ class Worker:
             if entry is None:
                 entry = _sealed(theirs, stdin) if stdin else _null(theirs)
             last = reply[1] if reply else channel if channel is not None else _null(theirs)
-            try:
+            with contextlib.suppress(OSError):  # its end is noticed later, by an empty message
                 socket.send_fds(self._channel, [json.dumps(order).encode()], [entry, stdout[1], stderr[1], body, last])
-            except OSError:  # its end is noticed below, by an empty message
-                pass
         return Running(self._channel, limits, stdout[0], stderr[0], reply[0] if reply else None)
 
     def close(self) -> None:
