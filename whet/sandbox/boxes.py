@@ -98,31 +98,29 @@ class Folder:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder of any depth without following links.
+    """Remove a folder of any depth without following links. It changes the working directory, to / in the end.
 
-    Folders within folders are moved up before they are emptied, so that no path is longer than two names below
-    `folder` and nothing recurses.
+    It walks down and up again by single names, so that no path is long and nothing recurses.
     """
     os.chmod(folder, 0o700)
-    names = count()
-    waiting = [folder]
-    while waiting:
-        current = waiting[-1]
-        with os.scandir(current) as found:
-            entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
-        deeper = []
-        for path, is_folder in entries:
-            if not is_folder:
-                os.unlink(path)
-                continue
-            os.chmod(path, 0o700)
-            moved = f"{folder}/.whet-{next(names)}"
-            while os.path.lexists(moved):
-                moved = f"{folder}/.whet-{next(names)}"
-            os.rename(path, moved)
-            deeper.append(moved)
-        if deeper:
-            waiting += deeper
+    os.chdir(folder)
+    way: list[str] = []  # names of the folders from `folder` down to the current one
+    while True:
+        deeper = None
+        with os.scandir(".") as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    deeper = entry.name
+                    break
+                os.unlink(entry.name)
+        if deeper is not None:
+            os.chmod(deeper, 0o700)
+            os.chdir(deeper)
+            way.append(deeper)
+        elif way:
+            os.chdir("..")
+            os.rmdir(way.pop())
         else:
-            os.rmdir(current)
-            waiting.pop()
+            break
+    os.chdir("/")
+    os.rmdir(folder)

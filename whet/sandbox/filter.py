@@ -54,7 +54,7 @@ OWN_PID = 0x5EC0115E  # stands for the process id in a compiled filter, until it
 _ALLOW, _KILL, _ERRNO, _NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS = 1, 38
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
-_NAMESPACES = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | NEW_CGROUP | NEW_TIME
+NAMESPACES = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | NEW_CGROUP | NEW_TIME
 _AF_UNIX = 1
 _OWNER_COMMANDS = (8, 10, 15)  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX send signals to a process of one's choice
 # ioctl: the same for sockets (FIOSETOWN, SIOCSPGRP), typing on a terminal (TIOCSTI, TIOCLINUX), answering notifications
@@ -93,7 +93,7 @@ def _judged(policy: Policy, refuse: int) -> dict[str, bytes]:
     rules = {
         "fork": _ins(_RETURN, fork),
         "vfork": _ins(_RETURN, fork),
-        "clone": _argument(0) + _ins(_ANY_BIT, _NAMESPACES, 1, 0) + _ins(_RETURN, fork) + _ins(_RETURN, refuse),
+        "clone": _argument(0) + _ins(_ANY_BIT, NAMESPACES, 1, 0) + _ins(_RETURN, fork) + _ins(_RETURN, refuse),
         "clone3": _ins(_RETURN, _ERRNO | _ENOSYS),  # its flags are in memory; libc falls back to clone
         "socketpair": _unless(0, (_AF_UNIX,), _ALLOW, refuse),
         "prlimit64": only_self,

@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 
-from whet.sandbox.filter import ATTRIBUTES, FORKS
+from whet.sandbox.filter import ATTRIBUTES, FORKS, NAMESPACES
 from whet.sandbox.numbers import NAMES
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
@@ -52,9 +52,10 @@ class Notices:
     def _judge(self, name: str, arguments: list[int]) -> tuple[int, int]:
         """Return the errno (negative) and the flags of the answer.
 
-        Letting a fork go on is safe: the filter has checked its flags, which are in a register.
+        Letting a fork go on is safe: its flags are in a register, where no other thread can change them.
         """
-        if name in FORKS and self._may_fork():
+        makes_namespaces = name == "clone" and arguments[0] & NAMESPACES != 0
+        if name in FORKS and not makes_namespaces and self._may_fork():
             return 0, _CONTINUE
         if name in ("socket", "socketpair"):
             family = arguments[0] & 0xFFFFFFFF

@@ -41,6 +41,8 @@ def main(control: int, base: str, packages: list[str]) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
+    # A signal without a handler does not reach process 1 of a PID namespace from inside it; one with a handler does.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.path[:] = [path for path in sys.path if "/lib/python" in path or path.endswith(".zip")]
     sys.path += [path for path in packages if path not in sys.path]
     sys.path.insert(0, "")  # a program's own directory
