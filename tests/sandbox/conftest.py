@@ -18,7 +18,7 @@ from whet.errors import UserError
 from whet.sandbox.limits import Limits
 from whet.sandbox.pool import Sandbox
 
-LIMITS = Limits(timeout=0.8, memory_mb=256, processes=16, output_bytes=100_000, disk_mb=16)
+LIMITS = Limits(timeout=0.5, memory_mb=256, processes=16, output_bytes=100_000, disk_mb=16)
 
 
 def _open(layers: str) -> Sandbox:
@@ -65,7 +65,8 @@ class Host:
         self.targets: dict[str, Any] = {
             "secret": str(self.secret),
             "marker": str(self.marker),
-            "folder": tempfile.gettempdir(),
+            "folder": str(folder.parent),
+            "name": folder.name,
             "port": self.tcp.getsockname()[1],
             "abstract": abstract,
             "unix": str(folder / "socket"),

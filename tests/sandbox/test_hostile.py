@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from sandbox.conftest import Host
-from sandbox.hostile_programs import PROGRAMS
+from sandbox.hostile_inside import INSIDE
+from sandbox.hostile_outside import OUTSIDE
 
 from whet.sandbox.pool import Sandbox
+
+PROGRAMS = OUTSIDE | INSIDE
 
 
 def processes_below(pid: int) -> list[int]:
