@@ -108,7 +108,8 @@ def test_a_tampering_program_fails(sandbox: Sandbox, name: str) -> None:
     program = TAMPERING[name]
     for test in TESTS:
         report = grade_tests(sandbox, program, [test], entry="add", limits=QUICK)
-        assert not report.passed and report.share == 0, (test, report)
+        assert not report.passed, (test, report)
+        assert report.share == 0
         if name == "no answer":
             break  # each costs its whole time
     assert not grade_calls(sandbox, program, "add", [((1, 2), 3)], QUICK).passed
@@ -118,7 +119,8 @@ def test_a_tampering_program_fails(sandbox: Sandbox, name: str) -> None:
 def test_every_test_counts(any_sandbox: Sandbox) -> None:
     report = grade_tests(any_sandbox, "def f(x): return 2 * x", ["assert f(1) == 2", "assert f(1) == 3"])
     assert [each.passed for each in report.outcomes] == [True, False]
-    assert report.share == 0.5 and not report.passed
+    assert report.share == 0.5
+    assert not report.passed
 
 
 def test_setup_is_seen_by_tests(any_sandbox: Sandbox) -> None:
@@ -150,7 +152,14 @@ def test_no_tests_are_refused(any_sandbox: Sandbox) -> None:
 
 def test_comparison_of_outputs_and_values() -> None:
     assert same_output("1 2 \n3\n\n", "1 2\n3")
-    assert same_output("0.50 x", "0.5 x") and not same_output("1\n2", "1 2")
-    assert not same_output("", "0") and not same_output("nan", "NaN") and not same_output("١", "1")
-    assert same_value([1, [2.0]], (1, (2,))) and not same_value("1", 1) and not same_value([1], [1, 2])
-    assert same_value({"1": True}, {1: True}) and not same_value(None, False) and not same_value({}, [])
+    assert same_output("0.50 x", "0.5 x")
+    assert not same_output("1\n2", "1 2")
+    assert not same_output("", "0")
+    assert not same_output("nan", "NaN")
+    assert not same_output("١", "1")
+    assert same_value([1, [2.0]], (1, (2,)))
+    assert not same_value("1", 1)
+    assert not same_value([1], [1, 2])
+    assert same_value({"1": True}, {1: True})
+    assert not same_value(None, False)
+    assert not same_value({}, [])

@@ -50,7 +50,7 @@ class Tree:
 
     def end(self) -> None:
         """Kill all of them and wait until each is gone. Returns with no process left."""
-        while True:
+        while self._reap():
             if self._alone:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
@@ -58,12 +58,16 @@ class Tree:
                 for pid in self.members():
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
             time.sleep(_PATIENCE)
+
+    def _reap(self) -> bool:
+        """Wait for children that have ended; False if there are none left. Orphans are children of the zygote too."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
 
     def _children(self, pid: int) -> list[int]:
         found: list[int] = []

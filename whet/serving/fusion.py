@@ -1,6 +1,6 @@
 """Sandbox Fusion's `POST /run_code` for programs that whet's own sandbox confines.
 
-The fields of requests and answers are Sandbox Fusion's. Other than its server, this one needs a token, gives programs no
+The fields of requests and answers are Sandbox Fusion's. Unlike its server, this one needs a token, gives programs no
 environment, network or files of the host, and refuses paths that leave a program's directory; `fetch_files` is not
 supported.
 """
