@@ -7,7 +7,6 @@ from the program, unless the name is the one under test.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import importlib
 import json
@@ -15,11 +14,14 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.sandbox.interpreter import MODES
 from whet.sandbox.proxies import Program
 from whet.sandbox.values import GoneError, Wire
+
+if TYPE_CHECKING:
+    import ast
 
 MODULES = ("solution", "main", "program", "candidate")  # names under which tests may import the program
 # Packages that tests often use without an import, by the names they go by; also never taken from the program.
@@ -60,6 +62,8 @@ class Examiner:
             yield from self._one(f"test {at}", setup, text)
 
     def _one(self, name: str, setup: str, text: str) -> Iterator[tuple[str, str]]:
+        import ast  # here, because zygotes that hold it fork more slowly
+
         namespace: dict[str, Any] = {"__name__": "tests"}
         try:
             tree = ast.parse(f"{setup}\n{text}")
@@ -88,6 +92,8 @@ class Examiner:
 
     def _fill(self, namespace: dict[str, Any], tree: ast.AST) -> None:
         """Put in every name that the tests use and do not define: of the standard library, else of the program."""
+        import ast
+
         nodes = list(ast.walk(tree))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         for name in sorted(used):

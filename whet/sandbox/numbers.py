@@ -6,9 +6,9 @@ should be able to name in a report are here.
 
 from __future__ import annotations
 
-import platform
+import os
 
-MACHINE = platform.machine()
+MACHINE = os.uname().machine
 # AUDIT_ARCH_*: the word that the kernel hands a filter beside the number.
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_BIT = 0x40000000  # numbers of x86_64's 32-bit pointers, a second entry to every call

@@ -22,10 +22,10 @@ from whet.sandbox.confine import Layers, Rules
 from whet.sandbox.paths import readable
 from whet.sandbox.zygote import Zygote
 
-# Not threading, random, asyncio and what imports them: their hooks after a fork cost more than the fork.
+# Not threading, random, asyncio and what imports them: their hooks after a fork cost more than the fork. Every library
+# and every page that is loaded here makes each fork slower; programs import the rest themselves.
 _PRELOADED = """
-array ast bisect cmath collections.abc copy datetime encodings.idna enum functools hashlib heapq io itertools linecache
-math numbers operator re string struct textwrap time traceback types typing unicodedata
+bisect collections.abc copy functools heapq itertools linecache math operator re string traceback types typing
 whet.sandbox.calls whet.sandbox.objects whet.sandbox.examiner
 """
 # Users without a name, one for each zygote of a pool that root starts, and how many pools share the range. The second
