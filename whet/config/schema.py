@@ -22,6 +22,7 @@ from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.model import ModelConfig
 from whet.config.reward import RewardConfig
 from whet.config.rollout import RolloutConfig
+from whet.config.sandbox import SandboxConfig
 from whet.config.secrets import LEFT_OUT, masked
 from whet.config.serve import ServeConfig
 from whet.config.sft import SftConfig
@@ -73,6 +74,7 @@ class Config:
     serve: ServeConfig = field(
         default_factory=ServeConfig, metadata=section("whet serve: its address, its token and its limits")
     )
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig, metadata=section("programs that the model wrote"))
     source: Path | None = field(default=None, compare=False)  # the file it was read from
     folders: tuple[Path, ...] = field(
         default=(), compare=False

@@ -20,9 +20,9 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from whet.errors import UserError
 from whet.sandbox.compare import same_output, same_value
@@ -59,8 +59,22 @@ class Report:
         return sum(each.passed for each in self.outcomes) / self.count if self.count else 0.0
 
 
+class Runner(Protocol):
+    """Anything that runs programs as `Sandbox.run` does, here or on another machine."""
+
+    def run(
+        self,
+        program: str,
+        stdin: str | bytes = "",
+        limits: Limits | None = None,
+        files: Mapping[str, bytes] | None = None,
+        name: str = "python",
+    ) -> Result:
+        """Run a program to its end."""
+
+
 def grade_stdin(
-    sandbox: Sandbox,
+    sandbox: Runner,
     program: str,
     tests: Sequence[tuple[str, str]],
     limits: Limits | None = None,
