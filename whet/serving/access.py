@@ -24,14 +24,14 @@ _LABELLED = frozenset(
 )
 
 
-def read_token(file: Path | None) -> str | None:
-    """The token of a file or of the environment; None where neither has one. A file that is missing is made."""
+def read_token(file: Path | None, variable: str = TOKEN, key: str = "serve.token_file=") -> str | None:
+    """Return the token of a file or of the environment; None where neither has one. A file that is missing is made."""
     if file is None:
-        given, where = os.environ.get(TOKEN), f"${TOKEN}"
+        given, where = os.environ.get(variable), f"${variable}"
         if given is None:
             return None
     else:
-        where = f"serve.token_file={file}"
+        where = f"{key}{file}"
         given = _read_or_make(file, where)
     token = given.strip()
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:

@@ -22,6 +22,7 @@ from whet.config.schema.evals import EvalConfig, GenerateConfig
 from whet.config.schema.model import ModelConfig
 from whet.config.schema.reward import RewardConfig
 from whet.config.schema.rollout import RolloutConfig
+from whet.config.schema.sandbox import SandboxConfig
 from whet.config.schema.serve import ServeConfig
 from whet.config.schema.sft import SftConfig
 from whet.config.schema.trainer import TrainerConfig
@@ -73,6 +74,7 @@ class Config:
     serve: ServeConfig = field(
         default_factory=ServeConfig, metadata=section("whet serve: its address, its token and its limits")
     )
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig, metadata=section("programs that the model wrote"))
     source: Path | None = field(default=None, compare=False)  # the file it was read from
     # Folders of that file and of those it extends: relative paths may start there.
     folders: tuple[Path, ...] = field(default=(), compare=False)

@@ -1,0 +1,16 @@
+"""From the keys `sandbox.*` to a sandbox, here or on another machine."""
+
+from __future__ import annotations
+
+from whet.config.schema.sandbox import SandboxConfig
+from whet.sandbox.limits import Limits
+from whet.sandbox.pool import Sandbox
+from whet.sandbox.remote import RemoteSandbox
+
+
+def open_sandbox(config: SandboxConfig) -> Sandbox | RemoteSandbox:
+    """Return the sandbox that a config asks for; UserError if programs cannot be confined here."""
+    limits = Limits(config.timeout, config.memory_mb, config.processes, config.output_bytes, config.disk_mb)
+    if config.url is not None:
+        return RemoteSandbox(config.url, limits)
+    return Sandbox(config.workers, config.layers, limits)
