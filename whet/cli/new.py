@@ -11,8 +11,8 @@ from whet.errors import UserError
 _HELP = """\
 usage: whet new DIR [--sft | --vision]
 
-Write a project into a new folder: rows, a reward, a config, a README, and the same as a Python script and a notebook. It
-trains a tiny built-in model on two CPU cores; change the rows, the reward and the model to make it yours.
+Write a project into a new folder: rows, a reward, a config, a README, and the same as a Python script and a notebook.
+It trains a tiny built-in model on two CPU cores; change the rows, the reward and the model to make it yours.
 
   --sft       learning from demonstrations instead of rewards
   --vision    prompts with images

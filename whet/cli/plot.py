@@ -12,8 +12,8 @@ _HELP = """\
 usage: whet plot RUN [RUN ...] [--out FILE] [--metric NAME ...] [--dark]
 
 Draw the curves of runs: reward, accuracy, loss, response length, entropy, KL, gradient norm, seconds a step. A RUN is a
-run folder, or a folder of runs. Runs that differ in their seed alone are drawn as their mean with a band from the lowest
-to the highest.
+run folder, or a folder of runs. Runs that differ in their seed alone are drawn as their mean, with a band from the
+lowest to the highest.
 
   --out FILE       .svg, .png, or .html for an interactive page that needs no network (pip install 'whet[plots]');
                    curves.svg in the run folder, or here for several runs
