@@ -74,7 +74,7 @@ class Folder:
             remove(self.path)
 
     def make_executable(self, name: str) -> None:
-        """Let a file be executed: where programs share our user, the filter ignores what a compiler sets."""
+        """Let a file be executed: the filter ignores the mode that a compiler sets."""
         with contextlib.suppress(OSError):
             descriptor = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             os.fchmod(descriptor, 0o700)

@@ -51,7 +51,7 @@ class Layers(NamedTuple):
         return seccomp.Policy(
             notify=self.notifies,
             count_forks=not alone and self.notifies,
-            free_attributes=alone,
+            free_attributes=self.name == "namespaces",
             free_signals=self.name == "namespaces" or self.landlock_abi >= 6,
         )
 

@@ -35,16 +35,19 @@ _PER_POOL = 512
 _ours: list[object] = []  # modules of whet, kept alive
 
 
-def main(control: int, base: str, packages: list[str]) -> None:
-    """Fork a zygote for every socket that arrives, until the socket of the pool closes."""
+def main(control: int, base: str, package: str, packages: list[str]) -> None:
+    """Fork a zygote for every socket that arrives, until the socket of the pool closes.
+
+    `base` is the pool's folder, `package` the folder that whet was imported from, `packages` those that programs see.
+    """
     for name in _PRELOADED.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
     # A signal without a handler does not reach process 1 of a PID namespace from inside it; one with a handler does.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.path[:] = [path for path in sys.path if "/lib/python" in path or path.endswith(".zip")]
-    sys.path += [path for path in packages if path not in sys.path]
+    sys.path.remove(package)
+    sys.path += packages
     sys.path.insert(0, "")  # a program's own directory
     sys.argv = ["program.py"]
     sys.executable = os.path.realpath(sys.executable)

@@ -36,9 +36,9 @@ _MEMORY, _ROOM = "/dev/shm", 1 << 30  # bytes
 _FLAGS = ("-I", "-S", "-B", "-X", "utf8", "-c")
 _BOOT = """
 import sys
-sys.path[:0] = sys.argv[3:4]
+sys.path.append(sys.argv[3])
 from whet.sandbox.nursery import main
-main(int(sys.argv[1]), sys.argv[2], sys.argv[4:])
+main(int(sys.argv[1]), *sys.argv[2:4], sys.argv[4:])
 """
 
 
