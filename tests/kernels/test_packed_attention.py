@@ -154,6 +154,15 @@ def test_layouts_refused(rows: Rows, message: str) -> None:
         Layout(np.array(rows), DEVICE)
 
 
+def test_a_prefix_may_be_any_stretch_of_the_past_and_nothing_behind_it() -> None:
+    layout = Layout([(0, 4, 7, 3), (4, 2, 6, 1)], DEVICE, past=4)
+    assert layout.positions.tolist() == [3, 4, 5, 6, 1, 2]
+    with pytest.raises(ValueError, match="must be a segment"):
+        Layout([(0, 4, 7, 3), (4, 2, 6, 5)], DEVICE, past=4)
+    with pytest.raises(ValueError, match="no gradient"):
+        layout.key_tiles(16, 16, 64)
+
+
 def test_inputs_refused() -> None:
     layout = Layout([(0, 4, 0, 0)], DEVICE)
     x = torch.zeros(4, 2, 24, device=DEVICE)

@@ -56,10 +56,9 @@ class Layout:
 
     def _find_children(self) -> tuple[np.ndarray, np.ndarray]:
         """For each segment the first row and the number of rows that have it as prefix."""
-        behind = self._prefix_start >= self.tokens
-        if (self._prefix_start + self._prefix_length)[behind].max(initial=0) > self.tokens + self.past:
-            raise ValueError(f"a prefix lies behind the {self.past} tokens of the past")
-        child = np.flatnonzero((self._prefix_length > 0) & ~behind)
+        end = self._prefix_start + self._prefix_length
+        in_past = (self._prefix_start >= self.tokens) & (end <= self.tokens + self.past)
+        child = np.flatnonzero((self._prefix_length > 0) & ~in_past)
         parent = np.searchsorted(self._start, self._prefix_start[child])
         known = parent < len(self._start)
         known[known] &= self._start[parent[known]] == self._prefix_start[child[known]]
@@ -100,6 +99,8 @@ class Layout:
 
     def key_tiles(self, block: int, query_block: int, longest: int) -> KeyTiles:
         """Key tiles as items of at most `longest` queries, a multiple of `query_block`; see `KeyTiles`."""
+        if self.past:
+            raise ValueError("keys of the past have no gradient")
         choice = (block, query_block, longest)
         if choice not in self._key_tiles:
             segment, index = self._cut(block)

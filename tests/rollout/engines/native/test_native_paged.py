@@ -180,6 +180,7 @@ def test_few_pages_serve_many_sequences_one_after_the_other(paged: Make, plain: 
     _alike(engine.generate(_prompts(20, 3), params), plain.generate(_prompts(20, 3), params))
 
 
+@pytest.mark.slow
 def test_preempted_samples_and_prompts_in_parts_are_the_same(paged: Make, plain: NativeEngine) -> None:
     """Two samples of 20 tokens need five pages and have four; what is read again is cut into threes."""
     params = SamplingParams(n=2, max_tokens=20, seed=6, ignore_eos=True)
