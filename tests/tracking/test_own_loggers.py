@@ -95,7 +95,7 @@ def test_a_registered_logger_is_a_choice(tracker) -> None:
     assert load_config(["trainer.logger=[file,noting]"]).trainer.logger == ["file", "noting"]
     tracker("noting").close()
     assert seen == ["e"]
-    assert issubclass(Noting, Logger)
+    assert Logger in Noting.__mro__
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ validation prompts; differences are paired over the prompts that both runs valid
 
 Examples:
   whet compare checkpoints/whet/quickstart checkpoints/whet/other
+  whet compare runs/a runs/b runs/c
 """
 
 

@@ -15,7 +15,7 @@ Rows = dict[str, str]
 
 
 def summary_lines(config: Config, job: str) -> list[str]:
-    """Return a line for each setting of a job (train, sft, generate, eval, serve) to see before it starts.
+    """Return a line for each setting of a job (train, sft, generate, eval, serve, chat) to see before it starts.
 
     The first says what the config started from: a file, the built-in quickstart, or the defaults.
     """
@@ -77,12 +77,17 @@ def _serve(config: Config) -> Rows:
     return {"model": _model(config), "device": _device(config), "address": address}
 
 
+def _chat(config: Config) -> Rows:
+    return {"model": _model(config), "sampling": _sampling(config.worker.rollout, 1), "device": _device(config)}
+
+
 _ROWS: dict[str, Callable[[Config], Rows]] = {
     "train": _train,
     "sft": _sft,
     "generate": _generate,
     "eval": _eval,
     "serve": _serve,
+    "chat": _chat,
 }
 
 
@@ -122,7 +127,9 @@ def _data(config: Config) -> str:
 
 
 def _reward(config: Config) -> str:
-    path, colon, function = str(config.worker.reward.reward_function).rpartition(":")
+    if config.worker.reward.reward_function is None:
+        return "a scorer for each row's data_source"
+    path, colon, function = config.worker.reward.reward_function.rpartition(":")
     return f"{_short(path)}{colon}{function}"
 
 
