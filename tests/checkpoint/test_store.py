@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from whet.checkpoint.store import CheckpointStore
 from whet.errors import UserError
@@ -221,8 +222,9 @@ def test_a_full_disk_reported_by_a_library_in_its_own_words_is_recognised(tmp_pa
 
 def test_killed_at_random_moments_there_is_always_a_good_checkpoint(tmp_path):
     rng = random.Random(0)
-    reached = -1
-    for _ in range(12):
+    reached, kills, start = -1, 0, time.monotonic()
+    while kills < 12 or (reached <= 2 and time.monotonic() - start < PATIENCE):  # a slow disk needs more of them
+        kills += 1
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "ready\n"
@@ -240,7 +242,7 @@ def test_killed_at_random_moments_there_is_always_a_good_checkpoint(tmp_path):
         assert found.step >= reached
         reached = found.step
         assert_written_by(found.step, found.path)
-    assert reached > 2  # how far it comes in that time depends on the disk
+    assert reached > 2
 
 
 def assert_written_by(step: int, folder: Path):
