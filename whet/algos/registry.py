@@ -26,7 +26,7 @@ from whet.errors import UserError
 
 @dataclass(slots=True)
 class Signals:
-    """What is known of a batch of B responses before the update; T is the longest response.
+    """Signals of a batch of B responses before the update; T is the longest response.
 
     `mask_BT` is 1 where the model wrote the token. Everything else means something only under the mask.
     """

@@ -26,7 +26,7 @@ def local_name(config: Config, name: str) -> str:
 
 
 def run_folder(config: Config) -> Path:
-    """Where the run writes: `trainer.save_checkpoint_path`, or checkpoints/project_name/experiment_name."""
+    """Return the run folder: `trainer.save_checkpoint_path`, or checkpoints/project_name/experiment_name."""
     trainer = config.trainer
     if trainer.save_checkpoint_path is not None:
         return Path(os.path.expanduser(trainer.save_checkpoint_path))
@@ -34,5 +34,5 @@ def run_folder(config: Config) -> Path:
 
 
 def is_template_text(value: str) -> bool:
-    """Whether a template is given as its text rather than as a file."""
+    """Return True if a template is given as its text rather than as a file."""
     return "{{" in value or "{%" in value

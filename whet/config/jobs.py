@@ -24,7 +24,7 @@ View = Callable[[Config], Config]
 
 @dataclass(frozen=True)
 class Job:
-    """What a job reads of a config, and what must hold there."""
+    """Config of a job: the part that it reads, and its checks."""
 
     name: str  # of its module in checks/, which holds NAME_CHECKS
     view: View = lambda config: config

@@ -1,4 +1,4 @@
-"""What a config key is: its type, default, one line of help, and the values it may take.
+"""Config keys: type, default, one line of help, and allowed values.
 
 The dataclasses of `schema/` declare their fields through `key(...)`, `about(...)` and `section(...)`; `keys_of` and
 `sections_of` read them back as dotted names. Nothing else looks into the dataclasses.

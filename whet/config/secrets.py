@@ -28,7 +28,7 @@ _REFERENCE = re.compile(r"\$\{([^{}:]+)\}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the last part of a dotted name says that its value is a secret."""
+    """Return True if the last part of a dotted name marks its value as a secret."""
     words = [word.lower() for word in _WORDS.findall(name.rpartition(".")[2])]
     if not words:
         return False
@@ -78,7 +78,7 @@ def comes_from_environment(raw: Any, tree: Any = None, seen: set[str] | None = N
 
 
 def _is_reference(value: Any) -> bool:
-    """Whether a value names an environment variable and nothing else; one with a literal for its absence does not."""
+    """Return True if a value names an environment variable and nothing else, also no default."""
     return isinstance(value, str) and re.fullmatch(r"\$\{oc\.env:[^,{}]*\}", value.strip()) is not None
 
 

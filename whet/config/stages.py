@@ -75,7 +75,7 @@ class Until:
     patience: int
 
     def is_met_by(self, value: float) -> bool:
-        """Whether this value counts towards the end."""
+        """Return True if this value counts towards the end of the stage."""
         return value > self.bound if self.above else value < self.bound
 
 

@@ -1,4 +1,4 @@
-"""From what a user wrote to a value of a key's type, strictly: nothing is guessed, nothing becomes None by itself."""
+"""Parse what a user wrote into a key's type, strictly: nothing is guessed, nothing becomes None by itself."""
 
 from __future__ import annotations
 

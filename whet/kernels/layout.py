@@ -55,7 +55,7 @@ class Layout:
         self._key_tiles: dict[tuple[int, int, int], KeyTiles] = {}
 
     def _find_children(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each segment the first row and the number of rows that have it as prefix."""
+        """Return, for each segment, the first row and the number of rows that have it as prefix."""
         end = self._prefix_start + self._prefix_length
         in_past = (self._prefix_start >= self.tokens) & (end <= self.tokens + self.past)
         child = np.flatnonzero((self._prefix_length > 0) & ~in_past)

@@ -1,1 +1,1 @@
-"""From prompts to samples: the engines that write responses."""
+"""Engines that sample responses to prompts."""

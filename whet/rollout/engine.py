@@ -23,7 +23,7 @@ Weights = Callable[[], Iterator[tuple[str, Tensor]]]  # tensors by their names i
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to write a response. Filters apply in this order: temperature, top_k, top_p, min_p."""
+    """Sampling parameters. Filters apply in this order: temperature, top_k, top_p, min_p."""
 
     n: int = 1
     temperature: float = 1.0  # 0 is greedy
@@ -54,7 +54,7 @@ class SamplingParams:
 
     @property
     def filters(self) -> bool:
-        """Whether some tokens can be cut from the distribution."""
+        """True if some tokens can be cut from the distribution."""
         return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
 
 
@@ -92,12 +92,12 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of this engine."""
         ...
 
     @property
     def failure(self) -> str | None:
-        """How the engine ended, if it has by itself: it can be asked for nothing more."""
+        """Return how the engine ended, if it did by itself; it takes no further requests then."""
         ...
 
     def generate(

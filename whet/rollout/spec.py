@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do. Callers decide by these, never by an engine's name or class."""
+    """Abilities of an engine. Callers decide by these, never by an engine's name or class."""
 
     shares_weights: bool = False  # reads the learner's parameters where they are; else it is sent a copy
     updates: bool = True  # takes new weights; else it samples with those it was started with
@@ -86,7 +86,7 @@ def _nothing_to_reach(config: Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """How an engine is opened, what it can do, and which configs it can follow.
+    """Specification of an engine: opener, capabilities, config checks.
 
     `capabilities` may depend on the config, as those of vLLM do on where it runs.
     """

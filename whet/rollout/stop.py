@@ -1,4 +1,4 @@
-"""When a response ends: an end token, a stop string, or its length."""
+"""End of a response: an end token, a stop string, or its length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StopCheck:
         self._end_ids = end_ids
 
     def __call__(self, sequence: Sequence, tokens: list[int]) -> tuple[int, FinishReason | None]:
-        """How many of the drawn tokens belong to the sequence, and why it ends with them; None when it goes on."""
+        """Return how many of the drawn tokens belong to the sequence, and its finish reason; None if it continues."""
         params = sequence.request.params
         room = params.max_tokens - len(sequence.ids)
         ends = frozenset(params.stop_ids) if params.stop_ids or params.ignore_eos else self._end_ids

@@ -80,7 +80,7 @@ class Rules:
 
 
 class Confinement:
-    """What every process of a zygote is confined by, prepared before the first is forked."""
+    """Confinement of every process of a zygote, prepared before the first is forked."""
 
     def __init__(self, layers: Layers) -> None:
         """Set the limits that hold for the zygote too."""

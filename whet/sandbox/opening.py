@@ -1,4 +1,4 @@
-"""From the keys `sandbox.*` to a sandbox, here or on another machine."""
+"""Open the sandbox of the keys `sandbox.*`, here or on another machine."""
 
 from __future__ import annotations
 

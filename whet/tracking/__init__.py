@@ -1,4 +1,4 @@
-"""Where metrics and samples go: the run folder, the console, and the trackers people know."""
+"""Metrics and samples of a run: its folder, the console, and other trackers."""
 
 from whet.tracking.metrics import read_metrics
 from whet.tracking.tracker import Tracker

@@ -34,7 +34,7 @@ class Control:
         return self._kl.value
 
     def coefficients(self, experience: Experience) -> Coefficients:
-        """What the loss on this experience weighs its terms with."""
+        """Return the coefficients of the loss's terms for this experience."""
         return Coefficients(self._kl.value, self._entropy.coefficient(experience.sampled_entropy()))
 
     def observe(self, experience: Experience, used: Coefficients, metrics: dict[str, float]) -> dict[str, float]:
@@ -53,7 +53,7 @@ class Control:
         return shown
 
     def state_dict(self) -> dict[str, Any]:
-        """What adaptive controllers have come to; a fixed coefficient is the config's."""
+        """Return the state of adaptive controllers; a fixed coefficient is the config's."""
         state: dict[str, Any] = {}
         if isinstance(self._kl, AdaptiveKL):
             state["kl"] = self._kl.value

@@ -1,4 +1,4 @@
-"""Where the model lives and in which precision."""
+"""Device and precision of the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Placement:
 
 
 def keep_freed_memory(placement: Placement) -> None:
-    """On a CPU, have the allocator keep what is freed for the next tensor instead of giving it back to the system.
+    """Have a CPU's allocator keep freed memory for the next tensor instead of returning it to the system.
 
     glibc maps every large tensor anew, and the system clears its pages each time: a fifth of an update's time. Both
     switches are glibc's own (mallopt(3)); other C libraries have none.
@@ -67,7 +67,7 @@ def choose_placement(config: Config, part: str = "actor") -> Placement:
 
 
 def reference_placement(config: Config, policy: Placement) -> Placement:
-    """Where the reference is and in which precision: the policy's, unless `worker.ref.fsdp.torch_dtype` says so."""
+    """Return the reference's device and precision: the policy's, unless `worker.ref.fsdp.torch_dtype` is given."""
     named = config.worker.ref.fsdp.torch_dtype
     return replace(policy, dtype=_DTYPES[named]) if named else policy
 
@@ -85,18 +85,18 @@ def _make_bf16_safe(part: str) -> None:
 
 
 def _survives(environment: dict[str, str]) -> bool:
-    """Whether a process multiplies bf16 matrices here and lives."""
+    """Return True if a process can multiply bf16 matrices here without crashing."""
     probe = [sys.executable, "-c", _BF16_PRODUCT]
     return subprocess.run(probe, env=os.environ | environment, capture_output=True).returncode == 0
 
 
 def is_distributed(config: Config) -> bool:
-    """Whether a run asks for more than one device."""
+    """Return True if a run asks for more than one device."""
     return config.trainer.n_gpus_per_node * config.trainer.nnodes > 1
 
 
 def check_distributed(config: Config) -> None:
-    """What runs on one device only, so far: said before anything starts."""
+    """Refuse what runs on one device only, before anything starts."""
     if config.worker.rollout.exact:
         asked = f"trainer.n_gpus_per_node={config.trainer.n_gpus_per_node}, trainer.nnodes={config.trainer.nnodes}"
         raise UserError(f"{asked}: worker.rollout.exact=true is for one device; set it to false")

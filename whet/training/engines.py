@@ -1,4 +1,4 @@
-"""Which ranks of a run have an engine, and the devices that one engine shares with other ranks."""
+"""Ranks of a run that have an engine, and the devices that one engine shares with other ranks."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class SamplerWorker:
             self._engine = open_engine(Opening(config, self._model, tokenizer, plan.ends, log, device))
 
     def table(self) -> list[Entry] | None:
-        """What it holds, in the order in which it must come."""
+        """Return names and shapes, in the order of the broadcast."""
         return table_of(self._model.named_parameters()) if self._engine is not None else None
 
     def open_link(self, meeting: Meeting, trained: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class SamplerWorker:
 
 
 def _placement(config: Config, device: torch.device) -> Placement:
-    """Where the weights arrive, in the dtype of the learner's passes; for engines that keep a copy in host memory."""
+    """Return the device and dtype in which weights arrive; for engines that keep a copy in host memory."""
     chosen = replace(choose_placement(config), device=device)
     passes = precision(config.worker.actor.fsdp, device).param_dtype
     home = device if engine_can(config).shares_weights else torch.device("cpu")

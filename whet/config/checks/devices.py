@@ -1,4 +1,4 @@
-"""What must hold between the devices of a run and the keys that spread work over them."""
+"""Checks between the devices of a run and the keys that spread work over them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from whet.errors import UserError
 
 @runtime_checkable
 class EngineChecks(Protocol):
-    """What checks of a config ask of an `EngineSpec` (see `whet/rollout/spec.py`)."""
+    """Part of an `EngineSpec` that config checks use (see `whet/rollout/spec.py`)."""
 
     @property
     def keys(self) -> frozenset[str]:

@@ -103,7 +103,7 @@ def _is_builtin(value: str) -> bool:
 
 
 def _is_hub_id(config: Config, value: str) -> bool:
-    """Whether a value that is not a path here may be a name on a hub; a name in a folder that exists here is a path."""
+    """Return True if a value may be a name on a hub; a name in a folder that exists here is a path."""
     if _is_builtin(value):
         return True
     return HUB_ID.fullmatch(value) is not None and not resolve_path(config, value).parent.is_dir()

@@ -1,4 +1,4 @@
-"""Whether the devices of a run can be divided into groups that compute a row, or a layer, together."""
+"""Checks that the devices of a run can be divided into groups that compute a row, or a layer, together."""
 
 from __future__ import annotations
 

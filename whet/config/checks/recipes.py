@@ -1,4 +1,4 @@
-"""What must hold between the keys of filters, penalties, controllers and stages; each check yields sentences."""
+"""Checks between the keys of filters, penalties, controllers and stages; each yields sentences."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in thi
 
 
 def refills(config: Config) -> bool:
-    """Whether a step goes on drawing prompts until enough groups pass a filter."""
+    """Return True if a step draws prompts until enough groups pass a filter."""
     return config.algorithm.filter_groups.enable or config.algorithm.online_filtering
 
 
 def draws_allowed(config: Config) -> int | None:
-    """How often a step that refills may draw prompts; None = as often as it takes."""
+    """Return the most draws of a step that refills; None for no limit."""
     limits = [config.trainer.max_try_make_batch]
     if config.algorithm.filter_groups.enable and config.algorithm.filter_groups.max_num_gen_batches:
         limits = [config.algorithm.filter_groups.max_num_gen_batches]

@@ -37,7 +37,7 @@ def check_libraries() -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return True if only this machine can reach the address."""
     if host == "localhost":
         return True
     try:

@@ -23,7 +23,7 @@ def check_config(config: Config) -> None:
 
 
 def check_critic(config: Config, needed: bool) -> None:
-    """As `check_config`, for what matters only where the estimator needs values; a critic nobody needs is refused."""
+    """Check keys of the critic, which matter only where the estimator needs values; an unused critic is refused."""
     if config.trainer.val_only:
         return
     if not needed and config.trainer.critic_warmup > 0:

@@ -1,1 +1,1 @@
-"""From files and arguments to a `Config`: layers, aliases, YAML, interpolations."""
+"""Load a `Config` from files and arguments: layers, aliases, YAML, interpolations."""

@@ -1,4 +1,4 @@
-"""What `${...}` in values may refer to, looked at before anything is replaced.
+"""Check what `${...}` in values refers to, before anything is replaced.
 
 OmegaConf follows references by recursion and replaces each of them anew, so that a few lines that name each other twice
 can take hours. Here references are followed within a budget that is shared by all keys.

@@ -1,4 +1,4 @@
-"""What one source gives, by real key: aliases are followed here and wrong names end here.
+"""Values that one source gives, by real key: aliases are resolved and wrong names refused here.
 
 The types of values are not looked at yet, because a value may be an interpolation.
 """
@@ -85,7 +85,7 @@ def _may_hold(key: Key, value: Any) -> bool:
 
 
 def fill_presets(layer: Layer) -> None:
-    """Where a source names a preset, give every key of its section that the source does not give itself.
+    """Fill the keys of a section from the preset that a source names, unless the source gives them itself.
 
     A source that comes later and names another preset so replaces the earlier one as a whole.
     """

@@ -1,4 +1,4 @@
-"""From arguments to a `Config`: defaults < `config=FILE` < `key=value`, every error named before anything runs."""
+"""Build a `Config` from arguments: defaults < `config=FILE` < `key=value`, every error named before anything runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load_config(argv: list[str], default_file: Path | None = None) -> Config:
 
 
 def load(argv: list[str], default_file: Path | None = None) -> Loaded:
-    """As `load_config`, with problems collected instead of raised."""
+    """Load a config with problems collected instead of raised."""
     files = [argument.removeprefix("config=") for argument in argv if _names_file(argument)]
     given = read_arguments([argument for argument in argv if not _names_file(argument)])
     problems = [Problem(sentence, hides_all=True) for sentence in _file_problems(files)]

@@ -1,4 +1,4 @@
-"""Where a config starts from: a file, the built-in quickstart, or the defaults.
+"""Starting point of a config: a file, the built-in quickstart, or the defaults.
 
 The built-in quickstart is meant only by a command that says nothing of a task of its own. As soon as data, a model or a
 reward is named, a run without `config=` starts from the defaults, so that nothing of the quickstart (its learning rate,
@@ -23,7 +23,7 @@ DEFAULTS = "defaults"
 
 @dataclass(frozen=True)
 class Start:
-    """What a config starts from where no file is named."""
+    """Starting point of a config without a file."""
 
     built_in: bool = False
     named: tuple[str, ...] = ()  # keys of a task of the user's own, which keep the quickstart out

@@ -1,4 +1,4 @@
-"""What a YAML text may hold, looked at before anything is built of it.
+"""Check a YAML text before anything is built from it.
 
 PyYAML builds nested collections by recursion and lets an alias stand for any number of copies; OmegaConf copies what
 aliases share. A text of one kilobyte can so end in a stack overflow or fill the memory. The events of the parser come

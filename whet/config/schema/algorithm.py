@@ -30,7 +30,7 @@ class FilterGroupsConfig:
 
 @dataclass(frozen=True)
 class PFPPOConfig:
-    """How PF-PPO draws samples anew."""
+    """Resampling of PF-PPO."""
 
     reweight_method: str = key(
         "pow", "chances of a sample: |score|^weight_pow, only best and worst, best four times the rest", choices=PF_PPO
@@ -40,7 +40,7 @@ class PFPPOConfig:
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """How rewards become advantages and how far the policy may drift from the reference."""
+    """Advantages, KL to the reference, filters and corrections."""
 
     gamma: float = key(1.0, "discount factor of gae and reinforce_plus_plus", least=0, most=1)
     lam: float = key(1.0, "lambda of gae: 0 trusts the critic, 1 the rewards", least=0, most=1)

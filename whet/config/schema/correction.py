@@ -75,13 +75,13 @@ class RolloutCorrectionConfig:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to compute, diagnostics included."""
+        """True if there is anything to compute, diagnostics included."""
         return bool(self.preset or self.rollout_is or self.rollout_rs or self.bypass_mode)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low` to `high`, both included; `is_pair` when both were given."""
+    """Closed interval from `low` to `high`; `is_pair` when both were given."""
 
     low: float
     high: float
@@ -101,7 +101,7 @@ class Rule:
 
     @property
     def over(self) -> str:
-        """What a decision is made about: token, or the sum, mean or max over a response."""
+        """Unit of a decision: token, or the sum, mean or max over a response."""
         return self.name.removeprefix("seq_").rpartition("_")[0]
 
     @property

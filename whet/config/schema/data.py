@@ -9,7 +9,7 @@ from whet.config.keys import LARGEST_SEED, key
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where prompts come from and how long they and their responses may be."""
+    """Source of prompts, and lengths of prompts and responses."""
 
     train_files: str = key("", "training data: files, folders or hub datasets with an optional @split, commas between")
     val_files: str = key("", "validation data, named like train_files")

@@ -45,7 +45,7 @@ class ApiConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Which data sets, who answers, and what is reported. Sampling is that of validation."""
+    """Data sets, responder and report of `whet eval`. Sampling is that of validation."""
 
     datasets: list[str] = field(
         default_factory=list, metadata=about("names of data sets, built-in or of definitions; [] = data.val_files")

@@ -9,7 +9,7 @@ from whet.config.keys import key
 
 @dataclass(frozen=True)
 class SftConfig:
-    """Where demonstrations are in a row, and what of them is learned."""
+    """Columns of demonstrations, and the part of them that is learned."""
 
     messages_key: str | None = key(
         "messages", "column with whole chats; rows without it have data.prompt_key and response_key"

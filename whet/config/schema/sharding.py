@@ -30,7 +30,7 @@ class FSDPConfig:
 
 @dataclass(frozen=True)
 class OffloadConfig:
-    """What waits in host memory while the rollout runs."""
+    """Tensors offloaded to host memory while the rollout runs."""
 
     offload_params: bool = key(False, "move weights to host memory when they are not used")
     offload_optimizer: bool = key(False, "move the optimizer's state to host memory when it is not used")

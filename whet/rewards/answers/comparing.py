@@ -77,7 +77,7 @@ def r1v_equal(response: str, truth: str) -> bool:
 
 
 def parsed(response: str) -> list[str]:
-    """What math-verify reads in a response, as texts."""
+    """Return the expressions that math-verify finds in a response, as texts."""
     return [str(each) for each in parse(response, parsing_timeout=None)]
 
 

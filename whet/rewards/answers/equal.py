@@ -1,4 +1,4 @@
-r"""Whether two final answers mean the same: by text, exact value, item by item, and last by mathematics.
+r"""Compare two final answers: by text, exact value, item by item, and last by mathematics.
 
 Numbers are compared exactly, without floats: `0.333` is not 1/3, and two integers of thirty digits differ in their last
 one. A decimal truth is a rounded one: `2\pi` is what `6.2832` stands for. Sets and lists have no order, tuples and

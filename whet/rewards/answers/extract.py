@@ -1,4 +1,4 @@
-"""Where the final answer of a response stands: boxes, tags, marked lines.
+"""Find the final answer of a response: boxes, tags, marked lines.
 
 Responses are hostile: every function here takes linear time, or looks at a bounded end of the text.
 """
@@ -84,7 +84,7 @@ def boxed_answer(text: str) -> str | None:
 
 
 def after_thoughts(text: str) -> str:
-    """What follows the last closing think tag."""
+    """Return the text after the last closing think tag."""
     return text.rpartition("</think>")[2]
 
 
@@ -108,7 +108,7 @@ def tagged_answer(text: str) -> str | None:
 
 
 def stated_answer(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:" on its line, at the end of a response."""
+    """Return the text after the last "answer is" or "answer:" on its line, at the end of a response."""
     found = _STATED.findall(text[-STATED_END:])
     if not found:
         return None

@@ -105,7 +105,7 @@ def _numbers(words: list[str]) -> list[float]:
 
 
 def _printed(value: Any) -> str:
-    """What sandbox_fusion's wrapper prints of a returned value: texts and numbers without JSON."""
+    """Return what sandbox_fusion's wrapper prints of a returned value: texts and numbers without JSON."""
     return json.dumps(value) if isinstance(value, (dict, list, bool)) or value is None else str(value)
 
 

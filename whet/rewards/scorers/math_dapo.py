@@ -58,7 +58,7 @@ def score(
 
 
 def _answer(response: str) -> str | None:
-    """What follows the last `Answer:`, the box in it if there is one; else the final answer of the response."""
+    """Return the text after the last `Answer:`, or the box in it; else the final answer of the response."""
     text = after_thoughts(response)[-END:]
     found = list(_ANSWER.finditer(text))
     if found and not found[-1][1].isspace():

@@ -71,7 +71,7 @@ def score(response: str, ground_truth: Any, *, match: str = "whet") -> Score:
 
 
 def _answer(response: str) -> str:
-    """What a model says: in tags, in a box, or everything behind its thoughts."""
+    """Return a model's answer: in tags, in a box, or everything after its thoughts."""
     behind = after_thoughts(response)
     said = tagged_answer(behind) or boxed_answer(behind) or behind.strip()
     return said if len(said) <= LONGEST else ""

@@ -1,4 +1,4 @@
-"""Which sequence holds which pages of the cache, and which gives way when they run out.
+"""Allocation of cache pages to sequences, and preemption when they run out.
 
 A sequence takes pages as it grows: before each window of tokens every running sequence has pages for that window. A
 sequence that waits takes pages for its prompt, for the tokens it has and for its first window, if some stay free:

@@ -55,11 +55,11 @@ class NativeEngine(StepLoop):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do with this model on this device."""
+        """Capabilities of this engine with this model on this device."""
         return CAPABILITIES(prefix_reuse=self._runner.keeps)
 
     def occupancy(self) -> Occupancy:
-        """How full the engine is; a snapshot that may be out of date when it is read."""
+        """Return the load of the engine; a snapshot that may be out of date when it is read."""
         used, pages = self._runner.occupancy()
         scheduler = self._scheduler
         return Occupancy(len(scheduler.running), len(scheduler.waiting), used, pages, self.preemptions)

@@ -35,7 +35,7 @@ from whet.types import Prompt
 
 
 class How(NamedTuple):
-    """How the tokens of a window are sampled."""
+    """Sampling mode of a window's tokens."""
 
     temperature: float | None  # of all slots; None where they differ
     filtered: bool  # whether top-k, top-p or min-p cut any slot's distribution

@@ -35,7 +35,7 @@ class Drawn:
 
 
 class Runner(Protocol):
-    """What the engine needs of whoever runs the model. Running sequences occupy slots 0..B-1."""
+    """Interface between the engine and the model. Running sequences occupy slots 0..B-1."""
 
     model: PreTrainedModel
     vocab_size: int

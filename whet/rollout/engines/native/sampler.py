@@ -1,4 +1,4 @@
-"""From logits to tokens, one uniform number a token.
+"""Sample tokens from logits, one uniform number a token.
 
 The log-prob that comes back is that of the whole distribution at the sampling temperature, before top-k, top-p and
 min-p cut it: the learner computes the same quantity, so the two can be compared and divided. The same holds for tokens

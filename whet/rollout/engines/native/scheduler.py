@@ -1,4 +1,4 @@
-"""Which sequences wait, and which run in which slot.
+"""Scheduler: waiting sequences, and the slots of running ones.
 
 Running sequences always occupy slots 0..B-1. When one finishes, a waiting sequence takes its slot; when none waits,
 the last slot moves into the hole. A prompt is prefilled when the first of its samples gets near a slot.

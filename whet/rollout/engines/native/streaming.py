@@ -26,7 +26,7 @@ class Growth:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def pieces(self, requests: Seq[Request]) -> AsyncIterator[Piece]:
-        """What is added to the sequences of requests, until all have ended."""
+        """Yield additions to the sequences of requests, until all have ended."""
         open_ = {sequence: place for place, request in enumerate(requests) for sequence in request.sequences}
         read = dict.fromkeys(open_, 0)
         while open_:
