@@ -19,8 +19,8 @@ from whet.config import load_config
 from whet.config.schema.actor import ActorConfig
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
 from whet.learn.packing import pad
+from whet.learn.partition import Budget
 from whet.rollout.registry import engine_can
 from whet.tracking.console import Console
 from whet.training.measure import StepClock

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import cast
 
 from whet.data.formats import KNOWN, READERS, Columns, read_file
-from whet.data.hub import read_hub
 from whet.data.splits import split_files
 from whet.errors import UserError
 
@@ -52,10 +51,15 @@ def read_tables(files: str | Sequence[str], key: str = "data.train_files", resol
         raise UserError(f"{key} is empty: give a data file ({KNOWN}), a folder of them, or a hub dataset.")
     sources = [source for spec in specs for source in _sources(spec, key, resolve)]
     names = _table_names(sources)
-    return [
-        Table(name, read_file(source) if isinstance(source, Path) else read_hub(source, key))
-        for name, source in zip(names, sources)
-    ]
+    return [Table(name, _read(source, key)) for name, source in zip(names, sources)]
+
+
+def _read(source: Path | str, key: str) -> list[Columns]:
+    if isinstance(source, Path):
+        return read_file(source)
+    from whet.data.hub import read_hub
+
+    return read_hub(source, key)
 
 
 def _specs(files: str | Sequence[str]) -> list[str]:

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.learn.full_state import save_weights
 from whet.learn.ranks import ranks_of
 from whet.learn.scoring import packed_row
+from whet.learn.update import save_weights
 from whet.model.gathering import full
 from whet.model.load import hidden_states
 from whet.types import Sample

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from whet.algos import needs_of
 from whet.checkpoint.manifest import Checkpoint
-from whet.config import Config
+from whet.config import Config, check_critic
 from whet.rollout.registry import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
-from whet.training import critics, parts, policy
+from whet.training import parts, policy
 from whet.training.device import Placement, check_distributed, choose_placement, is_distributed, keep_freed_memory
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
@@ -70,6 +71,11 @@ def check_model(config: Config, console: Console) -> CheckedModel:
     return CheckedModel(config, placement, model, adapters)
 
 
+def needs_values(config: Config) -> bool:
+    """Return True if the estimator needs a critic."""
+    return "values" in needs_of(config.algorithm.adv_estimator)
+
+
 def check_run(config: Config, console: Console) -> CheckedRun:
     """Do the same for a run that samples, whose engine, critic and stages are checked too."""
     load_extensions(config)
@@ -80,8 +86,12 @@ def check_run(config: Config, console: Console) -> CheckedRun:
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model.config, model.tokenizer)
-        critics.check_critic_of(each)
-    critic_path = critics.critic_path(config, model.tokenizer, console)
+        check_critic(each, needs_values(each))
+    critic_path = None
+    if needs_values(config) and not config.trainer.val_only:
+        from whet.training import critics
+
+        critic_path = critics.critic_path(config, model.tokenizer, console)
     if is_distributed(config):
         check_distributed(config)
     for each in [config, *stages.configs]:

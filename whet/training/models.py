@@ -15,7 +15,7 @@ from whet.model.load import count_parameters
 from whet.rollout.registry import open_engine
 from whet.rollout.spec import Opening
 from whet.tracking.console import Console
-from whet.training import critics, parts, policy
+from whet.training import parts, policy
 from whet.training.checked import CheckedModel
 from whet.training.device import Placement, choose_placement, choose_threads, is_distributed
 from whet.training.offloading import offload_notes
@@ -65,6 +65,8 @@ def trained_models(models: Models) -> dict[str, Trained]:
 
 
 def _open_critic(plan: RankPlan) -> LocalCritic:
+    from whet.training import critics
+
     placement = choose_placement(plan.config, "critic")
     weights = critics.critic_weights(plan.critic_path or "", plan.checkpoint)
     return critics.open_critic(plan.config, critics.load_critic(plan.config, weights, placement), plan.total_steps)

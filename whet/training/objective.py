@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whet.algos import LossInputs, find_policy_loss, kl_penalty, preparation_of
+from whet.algos import LossInputs, find_policy_loss, preparation_of
 from whet.algos.aggregate import Aggregator, count
 from whet.algos.quirks import quirks
 from whet.config.schema import Config
@@ -150,6 +150,8 @@ class PolicyLoss(MiniBatchLoss[Scored]):
         # Outside the mask both are 0: an inf there would make the gradient nan.
         chosen, inside = [self.mini_batch[i] for i in rows], mask_BT.bool()
         ref_BT = on_device(ref_BT[chosen, : mask_BT.shape[1]], mask_BT.device)
+        from whet.algos.kl import kl_penalty
+
         return kl_penalty(torch.where(inside, outputs.log_probs_BT, 0.0), torch.where(inside, ref_BT, 0.0), name)
 
 

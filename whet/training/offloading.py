@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from whet.config import Config
 from whet.learn.learner import LocalLearner
 from whet.learn.offload import Offload, of_weights
-from whet.model.lora import has_adapters
+from whet.model.modality import has_adapters
 from whet.rollout.registry import engine_can
 from whet.training.device import is_distributed
 

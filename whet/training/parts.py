@@ -12,12 +12,11 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from whet.config import Config, resolve_path
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
+from whet.learn.partition import Budget
 from whet.model.load import load_model
-from whet.rewards.dispatch import knows_match
 from whet.rewards.function import is_scorer
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
-from whet.training.budget import budget
 from whet.training.device import Placement
 from whet.training.offloading import shares_weights
 
@@ -61,10 +60,35 @@ def check_lengths(
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
     reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
-    if is_scorer(spec) and knows_match(spec, config.algorithm.match):
-        options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
-        reward = replace(reward, reward_function_kwargs=options)
+    if is_scorer(spec):
+        from whet.rewards.dispatch import knows_match
+
+        if knows_match(spec, config.algorithm.match):
+            options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
+            reward = replace(reward, reward_function_kwargs=options)
     return RewardScorer(spec, reward, resolver(config), console.warn, output)
+
+
+def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
+    """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
+
+    Without a GPU it is so many of the longest samples.
+    """
+    worker = getattr(config.worker, part)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
+    planned = None
+    if model is not None and model.device.type == "cuda":
+        from whet.training.memory import planned_budget
+
+        needed = (tokens or longest) if worker.dynamic_batching else by_samples
+        planned = planned_budget(config, part, model, needed)
+    recompute = planned is None or planned.recompute
+    if not worker.dynamic_batching:
+        return Budget(None, None, recompute)
+    if tokens is not None:
+        return Budget(tokens, tokens, recompute)
+    return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
 
 
 def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic | None) -> None:

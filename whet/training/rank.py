@@ -25,8 +25,8 @@ from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
 from whet.model.gathering import full, part, whole
 from whet.model.load import empty_backbone, empty_model, load_tokenizer
-from whet.model.lora import add_adapters, has_adapters
-from whet.model.modality import freeze_tower
+from whet.model.lora import add_adapters
+from whet.model.modality import freeze_tower, has_adapters
 from whet.model.names import folder_weights
 from whet.rollout.engine import Engine, SamplingParams, Start
 from whet.rollout.registry import engine_can, open_engine

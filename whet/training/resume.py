@@ -14,10 +14,8 @@ from whet.config.secrets import LEFT_OUT, masked
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
-from whet.model.lora import KEY as LORA
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
-from whet.training.continuity import at, check_meta, check_position, check_shape
 
 # fp32 weights and AdamW's two moments
 _BYTES_PER_PARAMETER = 12
@@ -41,6 +39,8 @@ def starting_point(
     if found is None:
         return None
     _check_job(found, job)
+    from whet.training.continuity import check_meta, check_shape
+
     check_meta(found, job)
     check_shape(found, model)
     console.note(f"continuing from {found.path}")
@@ -55,6 +55,8 @@ def starting_point(
 def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) -> None:
     """Put the loader where the checkpoint left it; refused when the data or its order is another."""
     if checkpoint is not None and loader is not None and checkpoint.meta["loader"] is not None:
+        from whet.training.continuity import check_position
+
         check_position(checkpoint, len(loader))
         loader.load_state_dict(checkpoint.meta["loader"])
 
@@ -100,6 +102,8 @@ def _check_job(checkpoint: Checkpoint, job: str) -> None:
 
 def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
     """The state of one optimizer means nothing to another."""
+    from whet.training.continuity import at
+
     for part in ("actor", "critic"):
         before = at(checkpoint.meta["config"], f"worker.{part}.optim.strategy")
         now = at(config.stored(), f"worker.{part}.optim.strategy")
@@ -113,10 +117,14 @@ def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
 
 def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
     """Adapters mean something only with the rank, scale and layers they were trained with."""
+    from whet.training.continuity import at
+
     now = config.stored()["worker"]["actor"]["model"]["lora"]
     before = at(checkpoint.meta["config"], "worker.actor.model.lora") or dict(now, rank=0)
     if not now["rank"] and not before["rank"]:
         return
+    from whet.model.lora import KEY as LORA
+
     if before["rank"] and not now["rank"]:
         raise UserError(
             f"{LORA}.rank=0: {checkpoint.path} holds adapters of rank {before['rank']}. Set it to {before['rank']}, or "

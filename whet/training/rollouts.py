@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config
 from whet.config.schema.rollout import RolloutConfig
-from whet.rewards.overlong import penalise_overlong
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.collector import Collector
 from whet.rollout.engine import Engine, SamplingParams
@@ -114,4 +113,6 @@ class Rollouts:
 
     def _penalise(self, samples: Sequence[Sample]) -> None:
         if self.config.worker.reward.overlong_buffer.enable:
+            from whet.rewards.overlong import penalise_overlong
+
             penalise_overlong(samples, self.config.worker.reward.overlong_buffer, self.config.data.max_response_length)

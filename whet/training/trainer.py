@@ -21,7 +21,6 @@ from whet.training.control import Control
 from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
-from whet.training.groups import load_groups, save_groups
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import configure_models, trained_models
@@ -177,6 +176,8 @@ class Trainer(FitLoop):
         with self.console.stage("save"), self.store.checkpoints.writing(state.step, meta) as folder:
             save_models(folder, self.trained, self.model, self.config.trainer.save_model_only)
             if state.carried:
+                from whet.training.groups import save_groups
+
                 save_groups(state.carried, folder / "carried.json")
             torch.save(random_state(), folder / "rng.pt")
 
@@ -194,6 +195,8 @@ class Trainer(FitLoop):
             self.configure()
             self.control.load_state_dict(meta["control"])
             if self.data.train is not None and (checkpoint.path / "carried.json").exists():
+                from whet.training.groups import load_groups
+
                 state.carried = load_groups(checkpoint.path / "carried.json", self.data.train)
             restore_optimizers(checkpoint.path, self.trained, self.console.warn)
             restore_random(checkpoint.path / "rng.pt")

@@ -18,7 +18,7 @@ from whet.errors import UserError
 from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights
 from whet.learn.layout import lay_out
-from whet.learn.memory import Budget
+from whet.learn.partition import Budget
 from whet.learn.ranks import ranks_of
 from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel

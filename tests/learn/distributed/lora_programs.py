@@ -20,7 +20,8 @@ from whet.learn.reference import LocalReference
 from whet.learn.sharding import load_sharded
 from whet.model.gathering import part, whole
 from whet.model.load import empty_model, load_model
-from whet.model.lora import FOLDER, adapter_state, add_adapters, load_adapters, merged_weights
+from whet.model.lora import adapter_state, add_adapters, load_adapters, merged_weights
+from whet.model.modality import ADAPTER_FOLDER
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.training.experience import make_experience, sampler_log_probs
@@ -106,7 +107,7 @@ def resumed(base: Path, folder: Path, case: Case) -> dict[str, Tensor]:
     def load() -> PreTrainedModel:
         model = load_model(str(base), case.dtype)
         add_adapters(model, LORA, "base", seed=2)
-        load_adapters(model, folder / FOLDER)
+        load_adapters(model, folder / ADAPTER_FOLDER)
         return model
 
     def empty() -> PreTrainedModel:

@@ -25,9 +25,9 @@ from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
 from whet.learn.layout import ParallelLayout, lay_out
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
+from whet.learn.partition import Budget
 from whet.learn.ranks import Ranks
 from whet.learn.reference import LocalReference
 from whet.learn.sharding import shard

@@ -16,7 +16,6 @@ from whet.rollout.engines.native.loop import StepLoop
 from whet.rollout.engines.native.runner import ModelRunner, Runner
 from whet.rollout.engines.native.sequence import Request
 from whet.rollout.engines.native.spec import CAPABILITIES
-from whet.rollout.engines.native.streaming import Growth
 from whet.rollout.spec import Capabilities
 from whet.types import Sample
 
@@ -126,6 +125,8 @@ class NativeEngine(StepLoop):
         parts: bool = True,
     ) -> AsyncIterator[Piece]:
         """Yield the tokens of n samples of each start as they are written, more at a time to a slow reader."""
+        from whet.rollout.engines.native.streaming import Growth
+
         grown = Growth(asyncio.get_running_loop())
         requests: list[Request] = []
         try:

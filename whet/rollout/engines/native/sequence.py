@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
 from whet.rollout.engine import Begun, SamplingParams
-from whet.rollout.engines.native.pages import PromptPages
 from whet.types import FinishReason, Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.pages import PromptPages
 
 
 @dataclass(slots=True, eq=False)
