@@ -31,8 +31,7 @@ from whet.model.attention import PackedAttention, Segment, packed_attention_for
 from whet.model.fused import fuse, unfuse
 from whet.model.load import end_ids, head_of, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.rollout.registry import open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, open_engine
 from whet.supervised.likelihood import NegativeLogLikelihood
 from whet.training import parts
 from whet.training.device import choose_placement

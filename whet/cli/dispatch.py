@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from whet import __version__
 from whet.cli.command import COMMANDS, Command
-from whet.config.spelling import hint
+from whet.config.problems import hint
 from whet.config.texts import check_arguments, printable
 from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say
 from whet.errors import DivergedError, RewardsFailedError, UserError, WorkerLostError, WorkerRaisedError

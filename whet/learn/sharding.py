@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.full_state import send_tensors
 from whet.learn.layout import ParallelLayout

@@ -8,14 +8,14 @@ from pathlib import Path
 from whet.algos import needs_of
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, check_critic
-from whet.rollout.registry import check_engine_model, check_engine_reachable
+from whet.rollout.spec import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
 from whet.training import parts, policy
 from whet.training.device import Placement, check_distributed, choose_placement, is_distributed, keep_freed_memory
 from whet.training.experience import needs_reference
 from whet.training.extensions import load_extensions
 from whet.training.model_folder import ModelFolder, find_model
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.training.stages import Stages
 
 

@@ -13,8 +13,7 @@ from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.model.modality import ADAPTER_FOLDER, freeze_tower, has_adapters, has_vision
 from whet.training.device import Placement, reference_placement
-from whet.training.offloading import reference_offload
-from whet.training.parts import budget, load_weights
+from whet.training.parts import budget, load_weights, reference_offload
 
 if TYPE_CHECKING:
     from whet.learn.reference import LocalReference

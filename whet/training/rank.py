@@ -29,13 +29,12 @@ from whet.model.lora import add_adapters
 from whet.model.modality import freeze_tower, has_adapters
 from whet.model.names import folder_weights
 from whet.rollout.engine import Engine, SamplingParams, Start
-from whet.rollout.registry import engine_can, open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, engine_can, open_engine
 from whet.training import critics, parts, policy
 from whet.training.device import Placement, choose_placement, reference_placement
 from whet.training.engines import devices_shared, engine_ranks
 from whet.training.extensions import load_extensions
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.training.remote import answer
 from whet.types import Sample
 

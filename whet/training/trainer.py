@@ -23,9 +23,8 @@ from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.models import configure_models, trained_models
+from whet.training.models import Models, configure_models, trained_models
 from whet.training.objective import objective, warn_of_skips
-from whet.training.plan import Models
 from whet.training.rollouts import Rollouts
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import CriticConfig
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights

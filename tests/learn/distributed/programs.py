@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from whet.config import Config, with_values
 from whet.config.schema.actor import CriticConfig
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights

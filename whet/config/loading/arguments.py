@@ -20,10 +20,10 @@ from whet.config.loading.layer import (
     section_error,
     wrong_name,
 )
-from whet.config.loading.yaml_text import check_yaml
+from whet.config.loading.yaml_file import check_yaml
+from whet.config.problems import did_you_mean, nearest_key
 from whet.config.schema import all_keys, all_presets
 from whet.config.secrets import masked
-from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import NULL_WORDS, Given, show
 from whet.errors import UserError
 

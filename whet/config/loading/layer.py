@@ -14,9 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.keys import Key
 from whet.config.loading.interpolation import syntax_problem
-from whet.config.problems import Problem, sentences_of
+from whet.config.problems import Problem, did_you_mean, nearest_key, sentences_of
 from whet.config.schema import all_keys, all_presets, all_sections
-from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.texts import printable
 from whet.config.values import Given, show
 from whet.errors import UserError

@@ -12,11 +12,9 @@ from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.attention import DecodeAttention, ExtendAttention, PrefillAttention
-from whet.rollout.engines.native.cache import SlotCache
-from whet.rollout.engines.native.prompts import lay_chunks
+from whet.rollout.engines.native.cache import DecodeAttention, ExtendAttention, PrefillAttention, SlotCache
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
-from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence
+from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence, lay_chunks
 from whet.rollout.uniforms import uniforms
 from whet.types import Prompt
 
