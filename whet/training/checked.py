@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.algos import needs_of
+from whet.algos import find_advantage, find_policy_loss, needs_of
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, check_critic
 from whet.rollout.spec import check_engine_model, check_engine_reachable
@@ -13,7 +13,6 @@ from whet.tracking.console import Console
 from whet.training import parts, policy
 from whet.training.device import Placement, check_distributed, choose_placement, is_distributed, keep_freed_memory
 from whet.training.experience import needs_reference
-from whet.training.extensions import load_extensions
 from whet.training.model_folder import ModelFolder, find_model
 from whet.training.models import RankPlan
 from whet.training.stages import Stages
@@ -78,7 +77,13 @@ def needs_values(config: Config) -> bool:
 
 def check_run(config: Config, console: Console) -> CheckedRun:
     """Do the same for a run that samples, whose engine, critic and stages are checked too."""
-    load_extensions(config)
+    if config.algorithm.extensions:
+        from whet.training.extensions import load_extensions
+
+        load_extensions(config)
+    else:
+        find_advantage(config.algorithm.adv_estimator)
+        find_policy_loss(config.worker.actor.loss_type)
     check_engine_reachable(config)
     checked = check_model(config, console)
     model = checked.model

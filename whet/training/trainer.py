@@ -17,19 +17,17 @@ from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.batch import BatchMaker
 from whet.training.checked import CheckedRun
-from whet.training.control import Control
 from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import Models, configure_models, trained_models
-from whet.training.objective import objective, warn_of_skips
-from whet.training.rollouts import Rollouts
+from whet.training.objective import Control, objective, warn_of_skips
+from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
-from whet.training.validation import validate
 from whet.types import Prompt, Sample
 
 
