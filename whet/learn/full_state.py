@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.learn.ranks import Ranks, ranks_of
 from whet.model import lora
-from whet.model.gathering import full, local, own_part, part, sendable
+from whet.model.gathering import local, part
+from whet.model.whole import full, own_part, sendable
 
 
 def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:

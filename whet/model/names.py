@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from whet.model.gathering import full
+from whet.model.whole import full
 
 
 def folder_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:

@@ -22,7 +22,8 @@ from whet.learn.partition import Budget
 from whet.learn.ranks import ranks_of
 from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
-from whet.model.load import empty_backbone, empty_model, load_backbone, load_model
+from whet.model.empty import empty_backbone, empty_model
+from whet.model.load import load_backbone, load_model
 from whet.model.names import folder_weights
 
 

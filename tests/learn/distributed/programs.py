@@ -32,7 +32,7 @@ from whet.learn.ranks import Ranks
 from whet.learn.reference import LocalReference
 from whet.learn.sharding import shard
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import full, whole
+from whet.model.whole import full, whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.training.experience import make_experience, sampler_log_probs
