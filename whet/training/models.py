@@ -92,11 +92,6 @@ def open_models(
     return Models(engine, learner, critic, reference, configure)
 
 
-def configure_models(models: Models, config: Config) -> None:
-    """Let the models go on under the config of another stage, wherever they are."""
-    models.configure(config)
-
-
 def trained_models(models: Models) -> dict[str, Trained]:
     """Return what is trained and saved, by the name of its folder in a checkpoint."""
     found: dict[str, Trained] = {"actor": models.learner}

@@ -22,7 +22,7 @@ from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.models import Models, configure_models, trained_models
+from whet.training.models import Models, trained_models
 from whet.training.objective import Control, objective, warn_of_skips
 from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
@@ -148,7 +148,7 @@ class Trainer(FitLoop):
     def configure(self) -> None:
         """Go on under the config of the current stage; nothing is loaded or lost by it."""
         config = self.config = self.rollouts.config = self.stages.config
-        configure_models(self.models, config)
+        self.models.configure(config)
         if self.data.train is not None:
             self.data.train.resize(draw_size(config, len(self.data.train)))
         self.control.enter(config)
