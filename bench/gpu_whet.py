@@ -16,8 +16,7 @@ from gpu_workload import format_prompt, read_chats, reward_function
 from whet.config import Config, load_config
 from whet.model.load import end_ids, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.rollout.registry import open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, open_engine
 from whet.supervised.likelihood import NegativeLogLikelihood
 from whet.tracking import read_metrics
 from whet.training import parts

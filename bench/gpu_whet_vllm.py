@@ -18,8 +18,7 @@ from whet.model.load import end_ids, load_tokenizer
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.vllm.engine import VLLMEngine
-from whet.rollout.registry import open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, open_engine
 from whet.training import parts
 from whet.training.device import choose_placement
 from whet.types import Prompt, Sample

@@ -26,13 +26,13 @@ from gpu_workload import read_chats, write_workload
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.learn.log_probs import _KernelTokenLogProbs, _TokenLogProbs
+from whet.learn.kernel_log_probs import KernelTokenLogProbs
+from whet.learn.log_probs import _TokenLogProbs
 from whet.model.attention import PackedAttention, Segment, packed_attention_for
 from whet.model.fused import fuse, unfuse
 from whet.model.load import end_ids, head_of, load_tokenizer
 from whet.rollout.engine import SamplingParams
-from whet.rollout.registry import open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, open_engine
 from whet.supervised.likelihood import NegativeLogLikelihood
 from whet.training import parts
 from whet.training.device import choose_placement
@@ -74,7 +74,7 @@ def log_prob_kernel(spec: Spec, model: PreTrainedModel, samples: list[Sample]) -
         return run
 
     plain = _milliseconds(spec, both(_TokenLogProbs, None))
-    yield f"log-prob kernel ({rows} tokens)", plain, _milliseconds(spec, both(_KernelTokenLogProbs, False))
+    yield f"log-prob kernel ({rows} tokens)", plain, _milliseconds(spec, both(KernelTokenLogProbs, False))
     model.zero_grad()
 
 

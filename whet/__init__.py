@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from whet.api.train import train
     from whet.errors import UserError
     from whet.plots.picture import Plot
-    from whet.tracking.logger import Logger, RunInfo
-    from whet.tracking.registry import logger
+    from whet.tracking.logger import Logger, RunInfo, logger
     from whet.types import Sample
 
 __all__ = [
@@ -61,8 +60,7 @@ _MODULES = {
     "whet.api.table": ("Table",),
     "whet.api.train": ("train",),
     "whet.errors": ("UserError",),
-    "whet.tracking.logger": ("Logger", "RunInfo"),
-    "whet.tracking.registry": ("logger",),
+    "whet.tracking.logger": ("Logger", "RunInfo", "logger"),
     "whet.types": ("Sample",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import whet
-from whet.tracking.metrics import read_metrics
+from whet.tracking.run_folder import read_metrics
 
 
 def test_metrics_are_a_table_of_what_was_logged(run: whet.Run) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whet.config import check_files, load_config
-from whet.config.anchored import anchored
+from whet.config.files import anchored
 
 
 def test_paths_are_absolute_and_other_values_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from whet.assets.examples import examples_folder
 from whet.cli import main
 from whet.config import Config, load_config, summary_lines
 from whet.config.jobs import JOBS, load_job
-from whet.config.loading.start import TASK_KEYS
+from whet.config.loading.load import TASK_KEYS
 from whet.config.problems import MOST_SHOWN, ConfigError
 from whet.errors import UserError
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from whet.config.schema.data import DataConfig
-from whet.config.schema.sft import SftConfig
+from whet.config.schema.jobs import SftConfig
 from whet.data.dataset import BadRow, PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 from whet.errors import UserError

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from whet.data.columns import MediaError
 from whet.data.images import MOST_PIXELS, decode, fitted, open_image
-from whet.data.sources import MediaError
 
 RED = (200, 30, 40)
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from whet.config.schema.data import DataConfig
-from whet.config.schema.sft import SftConfig
+from whet.config.schema.jobs import SftConfig
 from whet.data.dataset import PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 from whet.errors import UserError

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from PIL import Image
 
-from whet.data.sources import MediaError
+from whet.data.columns import MediaError
 from whet.data.videos import evenly, open_video
 
 SHADES = [0, 40, 80, 120, 160, 200, 240]

@@ -15,7 +15,7 @@ from whet.assets import builtin
 from whet.cli import examples_folder
 from whet.config import load_config
 from whet.data.files import read_rows
-from whet.tracking.samples import answer_text
+from whet.tracking.run_folder import answer_text
 
 CONFIG = f"config={examples_folder() / 'vision' / 'count_grpo.yaml'}"
 

@@ -16,7 +16,7 @@ from fuzz.cases import cases
 from fuzz.watched import message_of
 
 from whet.config.schema.data import DataConfig
-from whet.config.schema.sft import SftConfig
+from whet.config.schema.jobs import SftConfig
 from whet.data.dataset import PromptDataset
 from whet.data.demonstrations import DemonstrationDataset
 

@@ -15,9 +15,8 @@ from transformers import AutoModel
 from whet.config import Config, with_values
 from whet.config.schema.actor import CriticConfig
 from whet.learn.critic import LocalCritic
-from whet.learn.memory import Budget
 from whet.learn.packing import pad
-from whet.learn.partition import micro_batches
+from whet.learn.partition import Budget, micro_batches
 from whet.learn.value_head import ValueModel
 from whet.model.load import load_backbone
 from whet.training.experience import Experience

@@ -15,9 +15,8 @@ from whet.config import Config, with_values
 from whet.learn import log_probs
 from whet.learn.distributions import full_kl
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
 from whet.learn.packing import pad
-from whet.learn.partition import micro_batches
+from whet.learn.partition import Budget, micro_batches
 from whet.learn.reference import LocalReference
 from whet.learn.scoring import score
 from whet.model.load import Head

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from whet.config import with_values
 from whet.config.schema.actor import ActorConfig
-from whet.config.schema.optim import OptimConfig
+from whet.config.schema.model import OptimConfig
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
+from whet.learn.partition import Budget
 from whet.learn.reference import LocalReference
 from whet.learn.scoring import Scored
 from whet.learn.update import TrainedModel

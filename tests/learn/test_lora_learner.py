@@ -12,11 +12,10 @@ from tiny_models import tiny_llama, tiny_tokenizer
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig
-from whet.config.schema.model import LoraConfig
-from whet.config.schema.optim import OptimConfig
+from whet.config.schema.model import LoraConfig, OptimConfig
 from whet.learn.kahan import KahanAdamW
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
+from whet.learn.partition import Budget
 from whet.learn.reference import LocalReference
 from whet.learn.scoring import score
 from whet.model.lora import add_adapters, load_adapters

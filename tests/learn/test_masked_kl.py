@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
+from whet.learn.partition import Budget
 from whet.types import Media, Prompt, Sample
 
 TEMPERATURE = 0.8

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whet.config.schema.optim import OptimConfig
+from whet.config.schema.model import OptimConfig
 from whet.learn.kahan import KahanAdamW, joined, split_
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32
 

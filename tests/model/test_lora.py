@@ -22,11 +22,11 @@ from whet.model.lora import (
     adapters_off,
     add_adapters,
     check_adapters,
-    has_adapters,
     load_adapters,
     merged_weights,
     save_adapters,
 )
+from whet.model.modality import has_adapters
 from whet.model.names import folder_weights
 
 IDS = torch.tensor([[3, 14, 15, 9, 2, 6]])

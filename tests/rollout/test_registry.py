@@ -13,8 +13,7 @@ from whet.config import load_config
 from whet.config.checks.train import check_config
 from whet.config.schema.rollout import ENGINES
 from whet.errors import UserError
-from whet.rollout.registry import engine_can, engine_spec, register_engine
-from whet.rollout.spec import Capabilities, EngineSpec
+from whet.rollout.spec import Capabilities, EngineSpec, engine_can, engine_spec, register_engine
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 SPEC = """
@@ -40,7 +39,7 @@ def test_a_spec_is_read_without_torch_and_without_its_engine(name: str) -> None:
 import sys
 from whet.config import load_config
 from whet.config.checks.engines import engine_problems
-from whet.rollout.registry import engine_can
+from whet.rollout.spec import engine_can
 config = load_config(["worker.rollout.name={name}", "worker.rollout.mode=process"])
 list(engine_problems(config)), engine_can(config)
 heavy = [m for m in sys.modules if m in ("torch", "transformers", "PIL", "ray") or m.endswith(f".{name}.engine")]

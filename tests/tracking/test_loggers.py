@@ -20,7 +20,7 @@ from whet.types import Prompt, Sample, Segment
 WRITER = """
 import sys
 from pathlib import Path
-from whet.tracking.metrics import append_metrics, read_metrics
+from whet.tracking.run_folder import append_metrics, read_metrics
 
 path = Path(sys.argv[1])
 step = read_metrics(path)[-1]["step"] if path.exists() and read_metrics(path) else 0

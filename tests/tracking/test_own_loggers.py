@@ -14,8 +14,7 @@ from whet.config.schema.trainer import LOGGERS
 from whet.errors import UserError
 from whet.tracking import Tracker
 from whet.tracking.console import Console
-from whet.tracking.logger import Logger, RunInfo
-from whet.tracking.registry import METHODS, open_logger
+from whet.tracking.logger import METHODS, Logger, RunInfo, open_logger
 from whet.tracking.run_folder import RunFolder
 
 OWN = """

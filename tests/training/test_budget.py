@@ -10,9 +10,9 @@ from torch import nn
 from transformers import LlamaConfig
 
 from whet.config import Config, load_config
-from whet.learn.memory import Budget
-from whet.training.budget import budget
+from whet.learn.partition import Budget
 from whet.training.device import choose_placement
+from whet.training.parts import budget
 
 LENGTHS = ("data.max_prompt_length=100", "data.max_response_length=400")
 MODEL = LlamaConfig(

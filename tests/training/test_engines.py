@@ -9,7 +9,7 @@ from learn.distributed.gloo import run_ranks
 from training.engine_programs import seen
 
 from whet.config import load_config
-from whet.rollout.registry import engine_can
+from whet.rollout.spec import engine_can
 from whet.training.engines import engine_ranks
 
 

@@ -19,9 +19,9 @@ from whet.config import load_config
 from whet.config.schema.actor import ActorConfig
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
 from whet.learn.packing import pad
-from whet.rollout.registry import engine_can
+from whet.learn.partition import Budget
+from whet.rollout.spec import engine_can
 from whet.tracking.console import Console
 from whet.training.measure import StepClock
 from whet.training.perception import check_sees_images, mask_samples, visual_dependency

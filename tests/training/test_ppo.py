@@ -16,7 +16,7 @@ from whet.assets import resolve_model
 from whet.config import Config
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
-from whet.training.resume import check_disk
+from whet.training.store import check_disk
 
 PPO = (
     "algorithm.adv_estimator=gae",

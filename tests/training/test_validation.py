@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from whet_process import run_folder, settled, train
 
-from whet.training.validation import pass_at_k, summarise
+from whet.training.rollouts import pass_at_k, summarise
 from whet.types import Prompt, Sample
 
 VALIDATE_FOUR = ("worker.rollout.val_override_config.n=4", "worker.rollout.val_override_config.temperature=0.8")

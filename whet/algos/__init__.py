@@ -1,7 +1,6 @@
 """Pure functions of tensors, found by name: advantages, policy losses, KL, aggregation."""
 
 from whet.algos.aggregate import Normaliser, aggregate
-from whet.algos.kl import kl_penalty
 from whet.algos.registry import (
     LossInputs,
     Signals,
@@ -22,7 +21,6 @@ __all__ = [
     "aggregate",
     "find_advantage",
     "find_policy_loss",
-    "kl_penalty",
     "needs_of",
     "policy_loss",
     "preparation_of",

@@ -113,3 +113,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+
+
+GUARDS = {"advantage": guarded_advantage, "policy_loss": guarded_policy_loss, "prepare": guarded_prepare}

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from whet.algos.aggregate import Aggregator
-from whet.algos.guard import guarded_advantage, guarded_policy_loss, guarded_prepare
 from whet.config.function_registry import FunctionRegistry
 from whet.config.schema.actor import LOSSES, ActorConfig
 from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
@@ -117,7 +116,7 @@ def advantage(*names: str, needs: Sequence[str] = (), group: bool = False) -> Ca
     def keep(function: _Function) -> _Function:
         _check_free(ADVANTAGES, names, function)
         for name in names:
-            guarded = _guarded(function, f"{ADVANTAGES.key}={name}", guarded_advantage)
+            guarded = _guarded(function, f"{ADVANTAGES.key}={name}", "advantage")
             ADVANTAGES.keep(name, _AdvantageEntry(guarded, tuple(needs), group))
         return function
 
@@ -136,8 +135,8 @@ def policy_loss(*names: str, prepare: Prepare | None = None) -> Callable[[_Funct
         _check_free(LOSSES, names, function)
         for name in names:
             label = f"{LOSSES.key}={name}"
-            prepared = None if prepare is None else _guarded(prepare, label, guarded_prepare)
-            LOSSES.keep(name, _LossEntry(_guarded(function, label, guarded_policy_loss), prepared))
+            prepared = None if prepare is None else _guarded(prepare, label, "prepare")
+            LOSSES.keep(name, _LossEntry(_guarded(function, label, "policy_loss"), prepared))
         return function
 
     return keep
@@ -191,10 +190,14 @@ def _check_free(table: FunctionRegistry, names: tuple[str, ...], function: Calla
             raise UserError(f"the name {name} is taken by {owner}; choose another")
 
 
-def _guarded(function: Callable, label: str, guard: Callable[[Callable, str], Callable]) -> Callable:
+def _guarded(function: Callable, label: str, kind: str) -> Callable:
     """Check what a function from outside the package returns; one of the package is left as it is."""
     file = _file_of(function)
-    return function if file.startswith(_PACKAGE) else guard(function, f"{label} ({file})")
+    if file.startswith(_PACKAGE):
+        return function
+    from whet.algos.guard import GUARDS
+
+    return GUARDS[kind](function, f"{label} ({file})")
 
 
 def _unguarded(function: Callable) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.algos.groups import Groups
+from whet.algos.groups import Groups, masked
 from whet.algos.quirks import Quirks
 from whet.algos.registry import Signals
-from whet.algos.returns import masked
 
 
 def energy(signals: Signals) -> Tensor:

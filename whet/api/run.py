@@ -42,7 +42,7 @@ class Run:
     @property
     def metrics(self) -> Table:
         """The metrics of every step: a row for each, with `step` and a column for each metric."""
-        from whet.tracking.metrics import read_metrics
+        from whet.tracking.run_folder import read_metrics
 
         file = self.folder / "metrics.jsonl"
         return Table(read_metrics(file) if file.exists() else [], ("step", *_FIRST))

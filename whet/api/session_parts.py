@@ -17,7 +17,7 @@ from whet.config.schema import all_keys
 from whet.config.values import Given, read_value
 from whet.errors import UserError
 from whet.learn.protocol import Learner
-from whet.model import lora
+from whet.model.modality import ADAPTER_FOLDER
 from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
@@ -113,7 +113,7 @@ def export(learner: Learner, model: ModelFolder, path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".whet-save-", dir=target.parent) as side:
             learner.save(Path(side), model.tokenizer, model_only=True)
-            adapters = Path(side) / lora.FOLDER
+            adapters = Path(side) / ADAPTER_FOLDER
             written = adapters if adapters.is_dir() else Path(side) / "huggingface"
             if model.processor is not None:
                 model.processor.save_pretrained(written)

@@ -14,7 +14,7 @@ from whet.api.names import ShortName, names_of
 from whet.config import Config, nearest, run_folder
 from whet.config.jobs import JOBS, problems_of
 from whet.config.keys import get
-from whet.config.loading.layer import Layer, record, record_tree, section_names
+from whet.config.loading.layer import Layer, is_section, record, record_tree
 from whet.config.loading.load import Loaded, combine
 from whet.config.loading.yaml_file import read_files
 from whet.config.problems import raise_problems
@@ -105,11 +105,11 @@ def _record_named(job: str, name: Any, value: Any, place: str, layer: Layer) -> 
     if not isinstance(name, str):
         raise UserError(f"overrides: the key {name!r} has the type {type(name).__name__}; config keys are text")
     short = names_of(job).get(name)
-    if short is not None and not (name in section_names() and isinstance(value, Mapping)):
+    if short is not None and not (is_section(name) and isinstance(value, Mapping)):
         for key in short.keys:
             _record(Given(key, plain(value, name), f" ({name}=)"), layer)
         return
-    if short is None and "." not in name and name not in section_names():
+    if short is None and "." not in name and not is_section(name):
         raise UserError(_unknown(job, name))
     _record(Given(name, plain(value, name), place), layer)
 
@@ -122,7 +122,7 @@ def _fill(short: ShortName, layer: Layer) -> None:
 
 
 def _record(given: Given, layer: Layer) -> None:
-    if given.name in section_names():
+    if is_section(given.name):
         record_tree(given.name, given.value, lambda _: given.place, layer)
     else:
         record(given, layer)

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 
 from whet import __version__
 from whet.cli.command import COMMANDS, Command
-from whet.cli.overview import overview, page
-from whet.config.spelling import hint
+from whet.config.problems import hint
 from whet.config.texts import check_arguments, printable
-from whet.distributed import WorkerLostError, WorkerRaisedError
 from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say
-from whet.errors import DivergedError, RewardsFailedError, UserError
+from whet.errors import DivergedError, RewardsFailedError, UserError, WorkerLostError, WorkerRaisedError
 
 _HELP = ("-h", "--help")
 
@@ -56,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*_HELP, "help"):
+        from whet.cli.overview import overview
+
         print(overview())
         return 0
     if arguments[0] in ("-V", "--version", "version"):
@@ -65,6 +65,8 @@ def _dispatch(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     command = _command(name)
     if any(argument in _HELP for argument in _before_dashes(rest)):
+        from whet.cli.overview import page
+
         print(page(command))
         return 0
     if not command.under_torchrun:

@@ -14,7 +14,7 @@ from whet.checkpoint.choosing import require_choice
 from whet.checkpoint.judging import STEP, step_of
 from whet.checkpoint.manifest import MANIFEST
 from whet.config.checks.files import HUB_ID
-from whet.config.spelling import hint
+from whet.config.problems import hint
 from whet.config.texts import printable
 from whet.errors import UserError
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from whet.config.files import local_name, resolve_path, run_folder
     from whet.config.keys import with_values
     from whet.config.loading.load import load_config
+    from whet.config.problems import nearest
     from whet.config.schema import Config
-    from whet.config.spelling import nearest
     from whet.config.stages import Stage, read_stages
     from whet.config.summary import summary_lines
 
@@ -47,7 +47,7 @@ _MODULES = {
     "files": ("local_name", "resolve_path", "run_folder"),
     "loading.load": ("load_config",),
     "schema": ("Config",),
-    "spelling": ("nearest",),
+    "problems": ("nearest",),
     "stages": ("Stage", "read_stages"),
     "summary": ("summary_lines",),
 }

@@ -1,13 +1,33 @@
-"""Paths in the config: where they point."""
+"""Paths in a config: resolve them, and make them independent of the working directory and of the config file."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from whet.config.keys import get
 from whet.config.schema import Config
 
 PICKLE = ".pickle"  # functions that the Python API has written into a run folder
+# Keys that hold a path, or a path with a name behind a colon; any value that is none here stays as it is.
+_PATHS = (
+    "data.image_dir",
+    "data.format_prompt",
+    "data.override_chat_template",
+    "sft.format_response",
+    "algorithm.extensions",
+    "worker.reward.reward_function",
+    "worker.rollout.name",
+    "worker.actor.model.model_path",
+    "worker.actor.model.tokenizer_path",
+    "worker.critic.model.model_path",
+    "trainer.logger",
+    "trainer.load_checkpoint_path",
+)
+_DATA = ("data.train_files", "data.val_files")
 
 
 def resolve_path(config: Config, value: str) -> Path:
@@ -36,3 +56,38 @@ def run_folder(config: Config) -> Path:
 def is_template_text(value: str) -> bool:
     """Return True if a template is given as its text rather than as a file."""
     return "{{" in value or "{%" in value
+
+
+def anchored(config: Config) -> Config:
+    """Return a copy in which every path that exists is absolute, as the config.yaml of a run folder holds it."""
+    whole: Any = config
+    for name in (*_PATHS, *_DATA):
+        if name not in config.written:  # what comes from the environment is stored as it was written
+            whole = _with(whole, name.split("."), _anchored(config, get(config, name), name in _DATA))
+    return whole
+
+
+def _with(section: Any, names: Sequence[str], value: Any) -> Any:
+    """Return a copy of a section with another value for one key below it."""
+    head, *below = names
+    return replace(section, **{head: _with(getattr(section, head), below, value) if below else value})
+
+
+def _anchored(config: Config, value: Any, data: bool) -> Any:
+    if isinstance(value, list):
+        return [_anchored(config, each, data) for each in value]
+    if not isinstance(value, str) or not value or is_template_text(value):
+        return value
+    found = _existing(config, value)
+    if found is not None:
+        return found
+    if data and "," in value:
+        return ",".join(_anchored(config, each.strip(), data) for each in value.split(","))
+    path, mark, behind = value.rpartition("@" if data else ":")  # a split of the data, or a name in the file
+    found = _existing(config, path) if path else None
+    return value if found is None else f"{found}{mark}{behind}"
+
+
+def _existing(config: Config, value: str) -> str | None:
+    path = resolve_path(config, value)
+    return os.path.abspath(path) if os.path.exists(path) else None

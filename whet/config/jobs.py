@@ -16,7 +16,6 @@ from whet.config.checks.run import Check, UnknownValueError, hide, run_checks
 from whet.config.loading.load import Loaded, load
 from whet.config.problems import raise_problems, sentences_of
 from whet.config.schema import Config
-from whet.config.views import chat_view, eval_view, generate_view, sft_view
 from whet.errors import UserError
 
 View = Callable[[Config], Config]
@@ -27,8 +26,15 @@ class Job:
     """Config of a job: the part that it reads, and its checks."""
 
     name: str  # of its module in checks/, which holds NAME_CHECKS
-    view: View = lambda config: config
     quickstart: str | None = None  # file in the examples that the command without arguments runs
+    narrowed: bool = True  # views.py has its NAME_view
+
+    @property
+    def view(self) -> View:
+        """The config without the keys that the job does not read."""
+        if not self.narrowed:
+            return lambda config: config
+        return getattr(import_module("whet.config.views"), f"{self.name}_view")
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -48,12 +54,12 @@ class Job:
 JOBS = {
     job.name: job
     for job in (
-        Job("train", quickstart="quickstart.yaml"),
-        Job("sft", sft_view, "sft/quickstart.yaml"),
-        Job("generate", generate_view),
-        Job("eval", eval_view),
-        Job("serve"),
-        Job("chat", chat_view),
+        Job("train", "quickstart.yaml", narrowed=False),
+        Job("sft", "sft/quickstart.yaml"),
+        Job("generate"),
+        Job("eval"),
+        Job("serve", narrowed=False),
+        Job("chat"),
     )
 }
 

@@ -1,13 +1,50 @@
-"""Problems of a config, collected so that a user sees all of them at once."""
+"""Problems of a config, collected so that a user sees all of them at once, and the nearest known names for advice."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from whet.errors import UserError
 
+_SAME_LEAF = 0.4
+LONGEST = 200  # characters of a name that others are compared with: time grows with its square
 MOST_SHOWN = 30
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of `names`, whatever the case of letters, or None when nothing is close."""
+    if len(name) > LONGEST:
+        return None
+    folded = {known.lower(): known for known in names}
+    found = difflib.get_close_matches(name.lower(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
+def nearest_key(name: str, names: Iterable[str]) -> str | None:
+    """Return the dotted name with the same last part that is most similar, or else the most similar name.
+
+    A name below a section that does not exist must be somewhat similar as a whole, too.
+    """
+    if len(name) > LONGEST:
+        return None
+    names = list(names)
+    leaf = name.lower().rpartition(".")[2]
+    same_leaf = [known for known in names if known.rpartition(".")[2] == leaf]
+    is_placed = "." not in name or name.partition(".")[0] in {known.partition(".")[0] for known in names}
+    by_similarity = difflib.get_close_matches(name.lower(), same_leaf, n=1, cutoff=0.0 if is_placed else _SAME_LEAF)
+    return by_similarity[0] if by_similarity else nearest(name, names)
+
+
+def did_you_mean(found: str | None) -> str:
+    """`; did you mean X?`, or nothing when no name was found."""
+    return f"; did you mean {found}?" if found else ""
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """`; did you mean X?` with the most similar of `names`, or nothing when none is close."""
+    return did_you_mean(nearest(name, names))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.config.spelling import hint
+from whet.config.problems import hint
 from whet.errors import UserError
 
 if TYPE_CHECKING:

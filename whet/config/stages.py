@@ -18,9 +18,8 @@ from typing import Any
 
 from whet.config.keys import Key, with_values
 from whet.config.loading.layer import Layer, record_tree
-from whet.config.problems import ConfigError, raise_problems, sentences_of
+from whet.config.problems import ConfigError, hint, raise_problems, sentences_of
 from whet.config.schema import Config, all_keys
-from whet.config.spelling import hint
 from whet.config.values import Given, read_value, show
 from whet.errors import UserError
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.config.keys import Key
+from whet.config.problems import hint
 from whet.config.secrets import comes_from_environment, masked
-from whet.config.spelling import hint
 from whet.config.texts import LARGEST, name_problem, nested_problem, printable
 from whet.errors import UserError
 

@@ -10,9 +10,9 @@ from whet.config.keys import with_values
 from whet.config.schema import Config
 from whet.config.schema.actor import CriticConfig, RefConfig
 from whet.config.schema.algorithm import AlgorithmConfig
-from whet.config.schema.placement import PlacementConfig
 from whet.config.schema.reward import RewardConfig
 from whet.config.schema.rollout import RolloutConfig
+from whet.config.schema.trainer import PlacementConfig
 
 
 def sft_view(config: Config) -> Config:

@@ -20,8 +20,8 @@ from jinja2.sandbox import SecurityError
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from whet.config.files import is_template_text
+from whet.data.columns import Sources
 from whet.data.files import Resolve
-from whet.data.sources import Sources
 from whet.data.template import MOST_CHARACTERS, TimeLimit, TooLongError, check_chat_template, check_text
 from whet.errors import UserError
 

@@ -1,7 +1,10 @@
-"""Finding a value in a row by the name a config key gives, and saying what was there when it is not."""
+"""Columns of a row: a value by the name that a config key gives, and images and videos before they are opened."""
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config import nearest
@@ -45,3 +48,29 @@ def missing_column(row: Columns, uid: str, name: str, key: str) -> UserError:
     guess = nearest(name, row) or usual or nearest(name, names)
     hint = f" Did you mean {key}={guess}?" if guess else f" Set {key} to one of them."
     return UserError(f"{key}={name}: {uid} has no such column. Its columns: {', '.join(names)}.{hint}")
+
+
+class MediaError(Exception):
+    """An image or video that cannot be used, and why; whoever knows the row adds it."""
+
+
+@dataclass(slots=True)
+class Sources:
+    """Undecoded images and videos of a prompt, in the order of their placeholders."""
+
+    images: list[Any] = field(default_factory=list)
+    videos: list[Any] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.images or self.videos)
+
+
+def column_items(row: Columns, name: str) -> list[Any]:
+    """The images or videos of a column: a list, one alone, or a list written as JSON."""
+    value = row.get(name)
+    if isinstance(value, str) and value.strip().startswith("["):
+        with suppress(ValueError, RecursionError):  # a name in brackets, then
+            value = json.loads(value)
+    if value is None or value == "":
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]

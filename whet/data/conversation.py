@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from whet.data.chat import Message, read_message
+from whet.data.columns import Sources
 from whet.data.formats import Columns
-from whet.data.sources import Sources
 from whet.errors import UserError
 
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.data.columns import MISSING, lookup, missing_column
+from whet.data.columns import MISSING, Sources, lookup, missing_column
 from whet.data.files import Resolve, Table, as_tables
 from whet.data.formats import Columns
 from whet.data.rows import BadRow, RowReader
-from whet.data.sources import Sources
 from whet.errors import UserError
 from whet.types import Media, Prompt
 

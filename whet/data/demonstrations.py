@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.data.chat import PLACE, Message
-from whet.data.columns import MISSING, column_names, lookup, missing_column
+from whet.data.columns import MISSING, Sources, column_names, lookup, missing_column
 from whet.data.conversation import as_conversation, tools_of
 from whet.data.dataset import DECODERS, ENCODE_BATCH
 from whet.data.files import Resolve, read_tables
 from whet.data.formats import Columns
 from whet.data.rows import BadRow, RowReader, file_of
-from whet.data.sources import Sources
 from whet.data.template import PromptTemplate
 from whet.data.turns import Marked, Tokens, encode, marked_chat
 from whet.errors import UserError
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from whet.config.schema.data import DataConfig
-    from whet.config.schema.sft import SftConfig
+    from whet.config.schema.jobs import SftConfig
     from whet.model.processor import Processor
 
 LAST = 3  # tokens among which the end of a turn is: marks may take in a line break behind it

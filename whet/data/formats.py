@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from whet.data.arrow import read_arrow, read_parquet
 from whet.errors import UserError
 
 Columns = dict[str, Any]
@@ -169,11 +168,23 @@ def _json_kind(value: Any) -> str:
     return kinds.get(type(value), "number")
 
 
+def _parquet(path: Path) -> Iterable[Columns]:
+    from whet.data.arrow import read_parquet
+
+    return read_parquet(path)
+
+
+def _arrow(path: Path) -> Iterable[Columns]:
+    from whet.data.arrow import read_arrow
+
+    return read_arrow(path)
+
+
 READERS: dict[str, Callable[[Path], Iterable[Columns]]] = {
     ".jsonl": _json_lines,
     ".json": _json,
     ".csv": _csv,
-    ".parquet": read_parquet,
-    ".arrow": read_arrow,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
 }
 KNOWN = ", ".join(READERS)

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from PIL import Image
 
 from whet.config.texts import printable
-from whet.data.sources import MediaError
+from whet.data.columns import MediaError
 
 Size = tuple[int, int]  # width, height
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image
 
+from whet.data.columns import MediaError, Sources, column_items
 from whet.data.formats import Columns
 from whet.data.images import Opened, Size, decode, fitted, open_image
-from whet.data.sources import MediaError, Sources, column_items
 from whet.data.videos import Video, open_video
 from whet.errors import UserError
 from whet.model.grid_processor import Clip

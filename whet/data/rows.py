@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.data.chat import ChatTemplate, Message, as_messages, last_user_turn, template_text
-from whet.data.columns import MISSING, lookup, missing_column
+from whet.data.columns import MISSING, MediaError, Sources, column_items, lookup, missing_column
 from whet.data.files import Resolve
 from whet.data.formats import Columns
-from whet.data.sources import MediaError, Sources, column_items
 from whet.data.template import PromptTemplate
 from whet.errors import UserError
 from whet.types import Media

@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from whet.data.columns import MediaError
 from whet.data.images import (
     Size,
     check_size,
@@ -26,7 +27,6 @@ from whet.data.images import (
     open_lazily,
     reason_of,
 )
-from whet.data.sources import MediaError
 
 MOST_FRAMES = 768  # Qwen-VL's limit
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".avif"}

@@ -8,9 +8,10 @@ device reads none of it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from whet.errors import WorkerLostError, WorkerRaisedError
+
 if TYPE_CHECKING:
     from whet.distributed.activity import alive, waiting_for_ranks
-    from whet.distributed.failure import WorkerLostError, WorkerRaisedError
     from whet.distributed.group import Factory, Group, Pending, Rank
     from whet.distributed.local import open_local
     from whet.distributed.placement import Placement
@@ -36,7 +37,6 @@ __all__ = [
 ]
 _MODULES = {
     "activity": ("alive", "waiting_for_ranks"),
-    "failure": ("WorkerLostError", "WorkerRaisedError"),
     "group": ("Factory", "Group", "Pending", "Rank"),
     "local": ("open_local",),
     "placement": ("Placement",),

@@ -1,4 +1,4 @@
-"""Errors of a group of workers: a method raised, or a worker is lost."""
+"""Outcome of a method of a worker, in a form that travels to the caller."""
 
 from __future__ import annotations
 
@@ -7,24 +7,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.errors import UserError
-
-
-class WorkerRaisedError(Exception):
-    """A worker's method raised; the message holds the rank and its traceback, `cause` the exception if it travels."""
-
-    def __init__(self, rank: int, summary: str, trace: str, cause: BaseException | None = None, who: str = "") -> None:
-        super().__init__(f"{who or f'rank {rank}'} raised {summary}\n{trace.rstrip()}")
-        self.rank = rank
-        self.cause = cause
-
-
-class WorkerLostError(Exception):
-    """A worker died or hangs; the message names it, why, and its last words. The group is closed."""
-
-    def __init__(self, ranks: list[int], message: str) -> None:
-        super().__init__(message)
-        self.ranks = ranks
+from whet.errors import UserError, WorkerRaisedError
 
 
 @dataclass(frozen=True)

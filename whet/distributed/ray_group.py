@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whet.distributed.diagnostics import Diagnostics, Member, collect, end_processes
-from whet.distributed.failure import Outcome, WorkerLostError
+from whet.distributed.failure import Outcome
 from whet.distributed.watch import Watch
+from whet.errors import WorkerLostError
 
 _LOOK_SECONDS = 0.2  # between two looks at the workers
 _GRACE_SECONDS = 3.0  # for other ranks, when one has raised

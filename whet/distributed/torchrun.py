@@ -18,13 +18,13 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any
 
-from whet.distributed.failure import WorkerLostError, failure_of
+from whet.distributed.failure import failure_of
 from whet.distributed.group import Factory, Rank
 from whet.distributed.host import COLLECTIVE_TIMEOUT, join
 from whet.distributed.launch import Launch, Patience
 from whet.distributed.local import Finished
 from whet.distributed.store import LOOPBACK, keep_to, open_store
-from whet.errors import UserError
+from whet.errors import UserError, WorkerLostError
 from whet.system import secret
 from whet.system.secret import SECRET_VARIABLE
 

@@ -17,7 +17,7 @@ from email.message import Message
 from http.client import HTTPException
 from typing import Any
 
-from whet.config.schema.evals import ApiConfig
+from whet.config.schema.jobs import ApiConfig
 from whet.errors import UserError
 from whet.evals.answers import Answer
 from whet.evals.journal import Journal

@@ -11,10 +11,9 @@ from PIL import Image
 
 from whet.config.schema.data import DataConfig
 from whet.data.chat import IMAGE, PLACE, VIDEO, as_messages, last_user_turn
-from whet.data.columns import lookup
+from whet.data.columns import MediaError, Sources, column_items, lookup
 from whet.data.images import decode, fitted, open_image
 from whet.data.rows import BadRow
-from whet.data.sources import MediaError, Sources, column_items
 from whet.data.template import PromptTemplate
 from whet.errors import UserError
 from whet.evals.questions import Question

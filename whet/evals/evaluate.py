@@ -28,7 +28,7 @@ from whet.evals.results import Result, summarise
 from whet.evals.sampling import open_policy
 from whet.evals.scoring import Judge, Scored
 from whet.tracking.console import Console
-from whet.tracking.samples import answer_text, clean
+from whet.tracking.run_folder import answer_text, clean
 
 
 @dataclass(slots=True)

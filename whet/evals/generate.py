@@ -31,7 +31,7 @@ from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
 from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console
-from whet.tracking.samples import clean
+from whet.tracking.run_folder import clean
 from whet.training.parts import resolver
 from whet.training.rollouts import sampling_params
 from whet.types import Prompt, Sample

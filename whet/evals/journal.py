@@ -16,7 +16,7 @@ from typing import Any
 
 from whet.config.values import show
 from whet.errors import UserError
-from whet.tracking.samples import clean
+from whet.tracking.run_folder import clean
 
 READ_BYTES = 1 << 22
 SYNC_SECONDS = 1.0  # a power cut costs at most so much; a kill costs nothing, as lines are with the system by then

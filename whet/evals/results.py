@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from whet.config.schema.evals import EvalConfig
+from whet.config.schema.jobs import EvalConfig
 from whet.evals.metrics import label_f1, label_set
 from whet.evals.registry import DataSet
 from whet.evals.scoring import Scored

@@ -22,8 +22,14 @@ from whet.model.names import folder_weights
 from whet.model.processor import Processor
 from whet.rollout.blocking import run_blocking
 from whet.rollout.engine import Engine, SamplingParams
-from whet.rollout.registry import check_engine_model, check_engine_reachable, engine_can, open_engine
-from whet.rollout.spec import Opening, default_slots
+from whet.rollout.spec import (
+    Opening,
+    check_engine_model,
+    check_engine_reachable,
+    default_slots,
+    engine_can,
+    open_engine,
+)
 from whet.tracking.console import Console
 from whet.training import parts, policy
 from whet.training.device import choose_placement, choose_threads, keep_freed_memory

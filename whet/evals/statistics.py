@@ -16,7 +16,7 @@ import numpy as np
 
 from whet.algos.bootstrap import SEED, sizes
 from whet.training.measure import is_solved
-from whet.training.validation import pass_at_k
+from whet.training.rollouts import pass_at_k
 
 SUBSETS = 200  # of a question's samples, for maj@k with k below n
 CHUNK = 100  # bootstrap draws in memory at once

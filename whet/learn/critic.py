@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.schema.actor import CriticConfig
-from whet.learn.memory import Budget
 from whet.learn.offload import with_weights_on_device
+from whet.learn.partition import Budget
 from whet.learn.protocol import Critic, Objective, Progress
 from whet.learn.ranks import ranks_of
 from whet.learn.scoring import gather

@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from whet.errors import UserError
 from whet.learn.ranks import Ranks, ranks_of
 from whet.model import lora
-from whet.model.gathering import full, local, own_part, part, sendable
+from whet.model.gathering import local, part
+from whet.model.whole import full, own_part, sendable
 
 
 def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -35,14 +36,10 @@ def full_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return found
 
 
-def save_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Write a Hugging Face folder; every rank must call it, the first one writes."""
-    ranks = ranks_of(model)
-    if ranks.world is None:
-        model.save_pretrained(folder)
-        return
+def save_sharded(model: PreTrainedModel, folder: Path) -> None:
+    """Write a Hugging Face folder of a model on several ranks; every rank must call it, the first one writes."""
     weights = full_weights(model)
-    if ranks.is_first:
+    if ranks_of(model).is_first:
         model.save_pretrained(folder, state_dict=weights)
 
 
@@ -57,8 +54,6 @@ def save_adapters(model: PreTrainedModel, folder: Path) -> None:
 def full_optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
     """Return what `optimizer.state_dict()` of one process would be, on the first rank; no state on the others."""
     found = optimizer.state_dict()
-    if ranks.world is None:
-        return found
     whole: dict[int, dict[str, Tensor]] = {}
     for index, state in found["state"].items():
         for name, tensor in state.items():

@@ -7,25 +7,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config.schema.actor import ActorConfig
-from whet.learn.distributions import masked_kl_all, sum_pi_squared_all
-from whet.learn.full_state import save_adapters, save_weights
-from whet.learn.memory import Budget
 from whet.learn.offload import with_weights_on_device
 from whet.learn.packing import pad, to_device
+from whet.learn.partition import Budget
 from whet.learn.protocol import Learner, Objective, Progress, Weights
 from whet.learn.ranks import Ranks, ranks_of
-from whet.learn.reference import LocalReference
 from whet.learn.scoring import Scored, score, score_all
-from whet.learn.update import TrainedModel, make_trainable, read_scalars, set_gradient_checkpointing
-from whet.model import lora
-from whet.model.names import folder_weights
+from whet.learn.update import TrainedModel, make_trainable, read_scalars, save_weights, set_gradient_checkpointing
+from whet.model.modality import ADAPTER_FOLDER, has_adapters
 from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.learn.reference import LocalReference
 
 
 class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
@@ -78,12 +78,16 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     @with_weights_on_device
     def masked_kl(self, samples: Sequence[Sample], masked: Sequence[Sample]) -> Tensor:
         """Return the exact KL divergence (B, T) from the same weights given `masked`: the same responses."""
+        from whet.learn.distributions import masked_kl_all
+
         tokens = self._budget.tokens_experience
         return masked_kl_all(self.model, samples, masked, self._temperature, self.config, tokens)
 
     @with_weights_on_device
     def sum_pi_squared(self, samples: Sequence[Sample]) -> Tensor:
         """Return Σ_v π(v)² (B, T) under the current weights."""
+        from whet.learn.distributions import sum_pi_squared_all
+
         return sum_pi_squared_all(self.model, samples, self._temperature, self.config, self._budget.tokens_experience)
 
     def update(
@@ -104,11 +108,12 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
         """Write a Hugging Face or PEFT folder and, unless `model_only`, the optimizer beside it."""
-        if lora.has_adapters(self.model):
-            where = folder / lora.FOLDER
+        where = folder / (ADAPTER_FOLDER if has_adapters(self.model) else "huggingface")
+        if has_adapters(self.model):
+            from whet.learn.full_state import save_adapters
+
             save_adapters(self.model, where)
         else:
-            where = folder / "huggingface"
             save_weights(self.model, where)
         if ranks_of(self.model).is_first:
             tokenizer.save_pretrained(where)
@@ -119,7 +124,12 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     def engine_weights(self) -> Iterator[Weights]:
         """Return the weights for an engine to load, on their device inside the block."""
         with self.offload.here():
-            yield lambda: folder_weights(self.model)
+            yield self._folder_weights
+
+    def _folder_weights(self) -> Iterator[tuple[str, Tensor]]:
+        from whet.model.names import folder_weights
+
+        return folder_weights(self.model)
 
 
 class _SamplerDifference:

@@ -3,7 +3,7 @@
 Logits for all tokens never exist at once: a chunk's logits are computed, reduced and dropped, and computed again in the
 backward pass. Peak memory is one chunk, whatever the number of tokens or the size of the vocabulary.
 
-On a GPU whet's kernels reduce a chunk, and turn it into its gradient, in one pass each, in the dtype of the model.
+On a GPU whet's kernels do it (`kernel_log_probs.py`).
 
 Shapes: N tokens, C of them in a chunk, hidden size H, vocabulary V.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -21,7 +20,6 @@ from whet import kernels
 from whet.model.load import Head
 
 _CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MiB in fp32
-_KERNEL_CHUNK_ELEMENTS = 2**28  # on a GPU, where larger products are faster: 512 MiB in bf16
 
 
 def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -30,7 +28,9 @@ def token_log_probs(hidden_NH: Tensor, head: Head, targets_N: Tensor, temperatur
     Both are (N,) in fp32, or in fp64 if the hidden states are.
     """
     if _use_kernels(hidden_NH, head.softcap):
-        return _KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.exact)
+        from whet.learn.kernel_log_probs import KernelTokenLogProbs
+
+        return KernelTokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.exact)
     return _TokenLogProbs.apply(hidden_NH, head.weight_VH, head.bias_V, targets_N, temperature, head.softcap)
 
 
@@ -41,10 +41,11 @@ def _use_kernels(hidden_NH: Tensor, softcap: float | None) -> bool:
 
 def chunks(n: int, vocabulary: int) -> list[slice]:
     """Return slices of n rows whose logits fit in one chunk; at least one slice."""
-    return _slices(n, max(16, _CHUNK_ELEMENTS // vocabulary)) or [slice(0, 0)]
+    return slices(n, max(16, _CHUNK_ELEMENTS // vocabulary)) or [slice(0, 0)]
 
 
-def _slices(n: int, size: int) -> list[slice]:
+def slices(n: int, size: int) -> list[slice]:
+    """Return slices of at most `size` of n rows."""
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
@@ -111,85 +112,6 @@ class _TokenLogProbs(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad_CV.sum(dim=0)
         return grad_hidden, grad_weight, grad_bias, None, None, None
-
-
-class _KernelTokenLogProbs(torch.autograd.Function):
-    """The same on a GPU: a product, then one kernel over its logits; backward, the gradient overwrites them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_NH: Tensor,
-        weight_VH: Tensor,
-        bias_V: Tensor | None,
-        targets_N: Tensor,
-        temperature: float,
-        exact: bool,
-    ) -> tuple[Tensor, Tensor]:
-        from whet.kernels.log_probs import row_statistics
-
-        log_probs = torch.empty(len(targets_N), dtype=torch.float32, device=hidden_NH.device)
-        entropy, normaliser = torch.empty_like(log_probs), torch.empty_like(log_probs)
-        for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
-            # (C, H) → logits (C, V) → three statistics of each row (C,).
-            logits_CV = Head(weight_VH, bias_V, None, exact).logits(hidden_NH[rows])
-            log_probs_C, lse_C, entropy_C = row_statistics(logits_CV, targets_N[rows], temperature, want_entropy=True)
-            assert entropy_C is not None, "it was asked for"
-            log_probs[rows], normaliser[rows], entropy[rows] = log_probs_C, lse_C, entropy_C
-            del logits_CV  # the next chunk reuses its memory
-        ctx.save_for_backward(hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy)
-        ctx.temperature = temperature
-        ctx.set_materialize_grads(False)
-        return log_probs, entropy
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        from whet.kernels.log_probs import logit_gradient_
-
-        hidden_NH, weight_VH, bias_V, targets_N, normaliser, entropy = ctx.saved_tensors
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        if grad_log_probs is None and grad_entropy is None:
-            return (None,) * 6
-        grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
-        # Sums over chunks are kept in fp32; autograd rounds them to the dtype in which the gradient is wanted.
-        grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32) if need_weight else None
-        grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if need_bias else None
-        for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
-            # 1. Logits (C, V) once more, overwritten by their gradient.
-            grad_CV = F.linear(hidden_NH[rows], weight_VH, bias_V)
-            logit_gradient_(
-                grad_CV,
-                targets_N[rows],
-                normaliser[rows],
-                entropy[rows],
-                None if grad_log_probs is None else grad_log_probs[rows].contiguous(),
-                None if grad_entropy is None else grad_entropy[rows].contiguous(),
-                ctx.temperature,
-            )
-            # 2. Gradients of hidden states (C, H), of the head's weight (V, H) and bias (V,).
-            if grad_hidden is not None:
-                torch.mm(grad_CV, weight_VH, out=grad_hidden[rows])
-            if grad_weight is not None:
-                _add_product_(grad_weight, grad_CV.t(), hidden_NH[rows])
-            if grad_bias is not None:
-                grad_bias += grad_CV.sum(dim=0, dtype=torch.float32)
-            del grad_CV
-        return grad_hidden, grad_weight, grad_bias, None, None, None
-
-
-def _kernel_chunks(n: int, vocabulary: int) -> list[slice]:
-    return _slices(n, max(128, _KERNEL_CHUNK_ELEMENTS // vocabulary // 128 * 128))  # whole tiles of the products
-
-
-def _add_product_(total_VH: Tensor, left_VN: Tensor, right_NH: Tensor) -> None:
-    """Add left @ right to a total in fp32, without rounding the product to a narrower dtype first."""
-    if left_VN.dtype == total_VH.dtype:
-        total_VH.addmm_(left_VN, right_NH)
-    elif left_VN.is_cuda:
-        total_VH += torch.mm(left_VN, right_NH, out_dtype=torch.float32)
-    else:
-        total_VH += left_VN.float() @ right_NH.float()
 
 
 def _precise(dtype: torch.dtype) -> torch.dtype:

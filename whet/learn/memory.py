@@ -11,21 +11,14 @@ from dataclasses import dataclass
 import torch
 from transformers import PretrainedConfig
 
+from whet.learn.partition import Budget
+
 _WORK = 5.5e12  # parameters x tokens of a micro-batch that keep a GPU busy while the host launches the next one
 _LEAST_CAP, _MOST_CAP = 16384, 65536  # tokens; the products of a large model get no quicker beyond the first
 _MULTIPLE = 1024
 _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use
 _MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Sizes of micro-batches: at most this many tokens of a packed row."""
-
-    tokens_update: int | None  # None: the config's number of samples instead
-    tokens_experience: int | None  # in passes without gradient
-    recompute: bool = True  # use gradient checkpointing, unless the config says otherwise
 
 
 def model_bytes(parameters: int, dtype: torch.dtype, trained: bool) -> int:

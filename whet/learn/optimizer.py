@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from whet.config.schema.optim import OptimConfig
+from whet.config.schema.model import OptimConfig
 from whet.learn.ranks import ranks_of
 from whet.model.gathering import local, part
 

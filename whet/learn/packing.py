@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from whet.model.attention import Attention, packed_attention_for
-from whet.model.media import join_media
 from whet.types import Media, Prompt, Sample
 
 if TYPE_CHECKING:
@@ -169,11 +168,15 @@ def _place_response_images(positions: np.ndarray, row: _Row, vision: Vision) -> 
 
 
 def _response_media(sample: Sample) -> Media | None:
+    from whet.model.media import join_media
+
     return join_media(segment.media for segment in sample.segments)
 
 
 def _whole(sample: Sample) -> Prompt:
     """Return prompt and response as one prompt, for the positions of its tokens."""
+    from whet.model.media import join_media
+
     media = join_media([sample.prompt.media, _response_media(sample)])
     return replace(sample.prompt, ids=sample.prompt.ids + sample.ids, media=media)
 

@@ -19,6 +19,15 @@ _WIDTH = 12 * 4096  # the products of a layer cost a token as much as attending 
 _UNEVEN = 1.1  # how much more than the mean a rank may have before the samples of a prompt are split
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Sizes of micro-batches: at most this many tokens of a packed row."""
+
+    tokens_update: int | None  # None: the config's number of samples instead
+    tokens_experience: int | None  # in passes without gradient
+    recompute: bool = True  # use gradient checkpointing, unless the config says otherwise
+
+
 def assign(samples: Sequence[Sample], ranks: int, share_prefix: bool = True) -> list[list[int]]:
     """Return the indices of the samples that each rank computes, in order; with few samples some ranks have none."""
     if ranks == 1:

@@ -17,8 +17,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from whet.system import sealed
-
 T = TypeVar("T")
 
 
@@ -76,12 +74,16 @@ class Ranks:
         """Return the numbers of every share; names may differ between shares."""
         if self.group is None:
             return [numbers]
+        from whet.system import sealed
+
         return sealed.all_gather(numbers, self.group, self.device)
 
     def broadcast(self, value: T) -> T:
         """Return the first rank's value, which is pickled, on every rank."""
         if self.world is None:
             return value
+        from whet.system import sealed
+
         first: T = sealed.broadcast(value, self.world, device=self.device)
         return first
 

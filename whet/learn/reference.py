@@ -9,12 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig
-from whet.learn.distributions import full_kl
 from whet.learn.offload import Offload, of_weights, with_weights_on_device
 from whet.learn.protocol import Reference
 from whet.learn.scoring import Scored, response_hidden_states, score_all
 from whet.model.load import head_of
-from whet.model.lora import adapters_off, has_adapters
+from whet.model.lora import adapters_off
+from whet.model.modality import has_adapters
 from whet.types import Sample
 
 
@@ -53,6 +53,8 @@ class LocalReference(Reference):
 
         The reference runs on the same packed row; the gradient flows into the policy.
         """
+        from whet.learn.distributions import full_kl
+
         with torch.no_grad(), adapters_off(self._model):
             ref_hidden_MH = response_hidden_states(self._model, scored.packed)
         kl_M = full_kl(scored.hidden_MH, scored.head, ref_hidden_MH, head_of(self._model), self._temperature or 1.0)

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from transformers import PreTrainedModel
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.full_state import send_tensors
 from whet.learn.layout import ParallelLayout
 from whet.learn.ranks import Ranks, set_ranks
 from whet.learn.tensor_parallel import replicate_rest, split_layer
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import let_gather, note_frees, sharded_modules
+from whet.model.gathering import sharded_modules
 from whet.model.modality import has_vision, text_model, vision_of
 from whet.model.vision import tower_blocks
+from whet.model.whole import let_gather, note_frees
 
 M = TypeVar("M", PreTrainedModel, ValueModel)
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig, CriticConfig
-from whet.learn.full_state import check_optimizer_state, full_optimizer_state, load_optimizer_state
-from whet.learn.memory import Budget
 from whet.learn.offload import Offload, of_weights, optimizer_tensors, with_optimizer_on_device, with_weights_on_device
 from whet.learn.optimizer import (
     broken_weights,
@@ -29,10 +27,9 @@ from whet.learn.optimizer import (
     sum_gradients_in_fp32,
     widen_gradients,
 )
-from whet.learn.partition import passes
+from whet.learn.partition import Budget, passes
 from whet.learn.protocol import Objective, Progress
 from whet.learn.ranks import ranks_of
-from whet.model import torch_file
 from whet.types import Sample
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -173,13 +170,21 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
     def save_optimizer(self, folder: Path) -> None:
         """Write the optimizer's state to `folder`; every rank must call it, the first one writes."""
         ranks = ranks_of(self.model)
-        state = full_optimizer_state(self.optimizer, ranks)
+        if ranks.world is None:
+            state = self.optimizer.state_dict()
+        else:
+            from whet.learn.full_state import full_optimizer_state
+
+            state = full_optimizer_state(self.optimizer, ranks)
         if ranks.is_first:
             torch.save(state, folder / "optimizer.pt")
 
     @with_optimizer_on_device
     def load_optimizer(self, folder: Path) -> None:
         """Read the state that `save_optimizer` wrote, with the same number of ranks or another."""
+        from whet.learn.full_state import check_optimizer_state, load_optimizer_state
+        from whet.model import torch_file
+
         ranks = ranks_of(self.model)
         state = None
         if ranks.is_first:
@@ -189,6 +194,16 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
         load_optimizer_state(self.optimizer, state, ranks)
         for group, configured in zip(self.optimizer.param_groups, settings):
             group.update(configured)  # the present config, not that of the checkpoint
+
+
+def save_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Write a Hugging Face folder; every rank must call it, the first one writes."""
+    if ranks_of(model).world is None:
+        model.save_pretrained(folder)
+    else:
+        from whet.learn.full_state import save_sharded
+
+        save_sharded(model, folder)
 
 
 def read_scalars(numbers: Sequence[Tensor | float]) -> list[float]:

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.learn.full_state import save_weights
 from whet.learn.ranks import ranks_of
 from whet.learn.scoring import packed_row
-from whet.model.gathering import full
+from whet.learn.update import save_weights
 from whet.model.load import hidden_states
+from whet.model.whole import full
 from whet.types import Sample
 
 _FILE = "value_head.safetensors"  # beside the backbone's weights, so that the folder holds the whole critic

@@ -22,7 +22,7 @@ from whet.merge.folder import check_room, check_target, describing_files, is_wei
 from whet.merge.options import Options
 from whet.merge.safetensors_file import Entry, check_finite, write_model
 from whet.model.export import base_of, export_merged
-from whet.model.lora import FOLDER
+from whet.model.modality import ADAPTER_FOLDER
 from whet.model.trust import ADAPTER_CONFIG as CONFIG
 from whet.model.trust import check_config, check_links, read_json
 
@@ -40,7 +40,7 @@ def merge_checkpoint(options: Options, checkpoint: Path, say: Callable[[str], No
     if target is None:
         raise UserError(f"{checkpoint} is a checkpoint of whet; say by --target_dir where its model should go")
     check_target(target, target)
-    adapters, model = checkpoint / "actor" / FOLDER, checkpoint / "actor" / "huggingface"
+    adapters, model = checkpoint / "actor" / ADAPTER_FOLDER, checkpoint / "actor" / "huggingface"
     if not adapters.is_dir() and options.keep_lora:
         raise UserError(f"--keep-lora: {checkpoint} has no adapters")
     if not adapters.is_dir() and not model.is_dir():

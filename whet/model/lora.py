@@ -24,13 +24,12 @@ from transformers import PretrainedConfig, PreTrainedModel
 from whet.config.schema.model import ALL_LINEAR, LoraConfig, listed_modules
 from whet.errors import UserError
 from whet.model.fused import unfuse
-from whet.model.modality import language_class
+from whet.model.modality import has_adapters, language_class
 
 if TYPE_CHECKING:
     from peft.tuners.lora import Linear as LoraLinear
 
 KEY = "worker.actor.model.lora"
-FOLDER = "lora_adapter"  # in the actor's folder of a checkpoint, in place of huggingface/
 WEIGHTS = "adapter_model.safetensors"
 _ADAPTER = "default"  # PEFT's name for a model's only adapter
 _WRAPPED = "base_model.model."  # before every name in PEFT's files: where a model stands inside PEFT's wrapper
@@ -73,11 +72,6 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int)
         peft.inject_adapter_in_model(config, model, _ADAPTER)
     model.eval()
     assert dict(_layers(model)).keys() == targets.keys()
-
-
-def has_adapters(model: nn.Module) -> bool:
-    """Return True if the model trains adapters instead of its weights."""
-    return hasattr(model, "peft_config")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Modalities of a model: text alone, or images too. `vision.py` is imported for the latter only."""
+"""Traits of a model: text alone or images too, weights or adapters that train. `vision.py` is imported for images."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from whet.types import Prompt
 if TYPE_CHECKING:
     from whet.model.vision import Vision
 
+ADAPTER_FOLDER = "lora_adapter"  # in the actor's folder of a checkpoint, in place of huggingface/
 IMAGE_IDS = ("image_token_id", "image_token_index")
 VIDEO_IDS = ("video_token_id", "video_token_index")
 _OTHER_IDS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
@@ -27,6 +28,11 @@ def has_vision(config: PretrainedConfig) -> bool:
 def has_mrope(config: PretrainedConfig) -> bool:
     """Return True if a token's position is three numbers (time, height, width)."""
     return "mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {})
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Return True if the model trains adapters instead of its weights."""
+    return hasattr(model, "peft_config")
 
 
 def language_class(config: PretrainedConfig) -> Any:

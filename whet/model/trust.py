@@ -19,7 +19,6 @@ from safetensors import SafetensorError, safe_open
 from transformers.utils import cached_file
 
 from whet.errors import UserError
-from whet.model import torch_file
 
 ADAPTER_CONFIG = "adapter_config.json"
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -137,6 +136,8 @@ def check_pickled_weights(path: str) -> None:
     """A `UserError` where the weights of a folder are files of torch.save that hold other bytes than they say."""
     folder = Path(path)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        from whet.model import torch_file
+
         for file in sorted(folder.glob("pytorch_model*.bin")):
             torch_file.check(file)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.plots.chart import Panel, Series
-from whet.tracking.metrics import read_metrics
+from whet.tracking.run_folder import read_metrics
 
 # Title of a panel, the metric of training and the metric of validation; "" where there is none.
 PANELS = (

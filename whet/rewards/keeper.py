@@ -16,16 +16,13 @@ import ctypes
 import os
 import select
 import signal
-import struct
 import sys
 import time
 from pathlib import Path
 
 from whet.rewards.capped_log import CappedLog
+from whet.rewards.wire import END_SECONDS, STATUS, WHERE_SIGNAL
 
-WHERE_SIGNAL = signal.SIGUSR1  # asks the worker to write where it is to its trace pipe
-STATUS = struct.Struct("!i")  # the worker's wait status
-END_SECONDS = 2.0  # for the descendants to disappear after SIGKILL
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 

@@ -23,10 +23,10 @@ from typing import Any
 
 from whet.rewards.calls import Task
 from whet.rewards.function import RewardSource
-from whet.rewards.keeper import END_SECONDS, STATUS, WHERE_SIGNAL
 from whet.rewards.wire import (
     BUSY,
     CALL_ID_BYTES,
+    END_SECONDS,
     HELLO,
     HELLO_LIMIT,
     LAST,
@@ -34,6 +34,8 @@ from whet.rewards.wire import (
     REFUSED,
     RESULT_LIMIT,
     RESULTS,
+    STATUS,
+    WHERE_SIGNAL,
     Reply,
     WireError,
     printable,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
-from whet.rewards.dispatch import check_sources
 from whet.rewards.function import KEY, read_source
 from whet.rewards.pool import WorkerPool
 from whet.rewards.process import WorkerSetup
@@ -72,6 +71,8 @@ class RewardScorer:
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
         if self._by_source:
+            from whet.rewards.dispatch import check_sources
+
             check_sources((prompt.uid, prompt.extra) for prompt in prompts)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:

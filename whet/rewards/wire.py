@@ -8,6 +8,7 @@ that one of another call or of a forked process is never taken for the one that 
 
 from __future__ import annotations
 
+import signal
 import struct
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ CALL_ID_BYTES = 16
 HELLO_LIMIT = 1 << 16  # bytes
 RESULT_LIMIT = 1 << 17  # bytes of one sample's result: MAX_SCORES names of MAX_NAME characters, four bytes each
 TEXT_LIMIT = 1 << 15  # bytes
+# Between trainer and keeper:
+WHERE_SIGNAL = signal.SIGUSR1  # asks the worker to write where it is to its trace pipe
+STATUS = struct.Struct("!i")  # the worker's wait status
+END_SECONDS = 2.0  # for the descendants to disappear after SIGKILL
 
 _HEAD = struct.Struct("!4s16sIBB")
 _MAGIC = b"whet"

@@ -26,7 +26,6 @@ from typing import Any
 from whet.errors import UserError
 from whet.rewards.baseline import Baseline
 from whet.rewards.function import find_function, load_module
-from whet.rewards.keeper import WHERE_SIGNAL
 from whet.rewards.result import BadResultError, read_batch, read_scores
 from whet.rewards.signature import RewardFunction, bind
 from whet.rewards.wire import (
@@ -39,6 +38,7 @@ from whet.rewards.wire import (
     RAISED,
     REFUSED,
     RESULTS,
+    WHERE_SIGNAL,
     Reply,
     Result,
     encode_reply,

@@ -10,7 +10,6 @@ from typing import Protocol
 from torch import Tensor
 
 from whet.errors import UserError
-from whet.model.media import join_media
 from whet.rollout.spec import Capabilities
 from whet.types import FinishReason, Prompt, Sample, Segment
 
@@ -214,6 +213,8 @@ def begin(start: Start) -> Begun:
     if isinstance(start, Prompt):
         return Begun(start, start)
     prompt, segments = start.prompt, tuple(start.segments)
+    from whet.model.media import join_media
+
     media = join_media([prompt.media, *(segment.media for segment in segments)])
     return Begun(prompt, replace(prompt, ids=prompt.ids + start.ids, media=media), segments, start.group, start.index)
 

@@ -18,8 +18,7 @@ from whet.model.fused import make_exact
 from whet.model.load import count_parameters, end_ids, load_model, load_model_config, load_tokenizer
 from whet.model.names import folder_weights
 from whet.model.processor import load_processor
-from whet.rollout.registry import check_engine_model, engine_can, open_engine
-from whet.rollout.spec import Opening, default_slots
+from whet.rollout.spec import Opening, check_engine_model, default_slots, engine_can, open_engine
 from whet.serving.gate import Gate
 from whet.serving.metrics import Metrics
 from whet.serving.naming import model_folder, served_name

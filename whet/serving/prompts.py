@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config
 from whet.data.chat import IMAGE, PLACE, ChatTemplate
+from whet.data.columns import MediaError, Sources
 from whet.data.media import MediaReader
-from whet.data.sources import MediaError, Sources
 from whet.model.grid_processor import GridProcessor
 from whet.model.processor import Processor
 from whet.rollout.engine import SamplingParams

@@ -19,8 +19,7 @@ from whet.training import parts, policy
 from whet.training.checked import CheckedModel, check_model
 from whet.training.device import is_distributed
 from whet.training.interrupt import Interrupt
-from whet.training.models import prepare_device
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan, prepare_device
 from whet.training.store import RunStore, open_store
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whet.distributed import Cluster, Placement, TorchrunCluster
 from whet.learn.protocol import Learner
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.training.remote import remote_learner
 
 

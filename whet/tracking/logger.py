@@ -1,18 +1,22 @@
-"""`Logger`, the interface of every logger, and `RunInfo`, what it is told about the run."""
+"""`Logger`, the interface of every logger, `RunInfo`, what it is told about the run, and loggers by name."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from whet.checkpoint.durable import write_text
+from whet.config.schema.trainer import LOGGERS
 from whet.errors import UserError
 from whet.tracking.console import Console
 from whet.types import Sample
+
+METHODS = ("log", "table", "close")
+_Maker = TypeVar("_Maker", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,47 @@ def require(package: str, extra: str) -> ModuleType:
             f"trainer.logger: {extra} needs a package that is not installed ({error}). "
             f"Run: pip install 'whet[{extra}]', or take {extra} out of trainer.logger."
         ) from error
+
+
+def logger(name: str) -> Callable[[_Maker], _Maker]:
+    """Register a class, or a function that makes a `Logger` of a `RunInfo`, under a name for `trainer.logger`.
+
+    The name is known in this process, or in runs whose `algorithm.extensions` has the file.
+    """
+    if not isinstance(name, str):
+        raise UserError('a logger is registered with its name in parentheses: @whet.logger("mine")')
+
+    def keep(maker: _Maker) -> _Maker:
+        LOGGERS.register(name, maker)
+        return maker
+
+    return keep
+
+
+def open_logger(name: str, run: RunInfo, resolve: Callable[[str], Path] = Path) -> Logger:
+    """Build the logger of a name; `resolve` finds the file of `path.py:CLASS`. A `UserError` if it cannot start."""
+    path = name.rpartition(":")[0]
+    make = LOGGERS.find(name, resolve(path) if path else None)
+    if not callable(make):
+        raise UserError(f"{LOGGERS.key}: {name} is of type {type(make).__name__}; it must be a class of loggers")
+    try:
+        made = make(run)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{LOGGERS.key}: {name} could not start: {short(error)}. "
+            f"Log in or set it up as its documentation says, or take {name} out of {LOGGERS.key}."
+        ) from error
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    if missing:
+        raise UserError(
+            f"{LOGGERS.key}: {name} makes a {type(made).__name__} without {', '.join(missing)}; derive its class from "
+            "whet.Logger, or define them"
+        )
+    return made
+
+
+def short(error: Exception) -> str:
+    """Return an error's type and the first line of its text."""
+    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")

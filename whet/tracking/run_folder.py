@@ -1,23 +1,34 @@
 """The folder of one run: made, probed and locked before any work starts.
 
 Layout: `config.yaml`, `metrics.jsonl`, `run.log`, `samples/`, and the checkpoints `global_step_N/`.
+metrics.jsonl has one strict JSON object per line and is only ever appended to; every sample of a step is a row of one
+Parquet file in samples/, for people to read and query.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
+import math
 import os
 import shutil
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from whet.checkpoint.durable import SIDE_MARK, fsync_file, write_text
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whet.checkpoint.durable import SIDE_MARK, append_line, fsync_file, replacing, write_text
 from whet.errors import UserError
+from whet.types import Sample
 
 KEY = "trainer.save_checkpoint_path"
 GB = 1e9
+NOT_FINITE = "not_finite"
 
 
 class RunFolder:
@@ -146,3 +157,89 @@ def _unusable(path: Path, error: OSError) -> str:
     else:
         reason = error.strerror or str(error)
     return f"{KEY}: cannot write to {path}: {reason}. Choose a folder that this user can write to, on a disk with room."
+
+
+def append_metrics(path: Path, step: int, metrics: Mapping[str, float]) -> None:
+    """Append one durable line of strict JSON.
+
+    A number that is not finite is null there, and `not_finite` of the line says what it is: "nan", "inf" or "-inf".
+    """
+    values = {name: _plain(value) for name, value in metrics.items()}
+    broken = {name: str(value) for name, value in values.items() if not math.isfinite(value)}
+    line: dict[str, Any] = {"step": step, **values} | dict.fromkeys(broken)
+    append_line(path, json.dumps(line | ({NOT_FINITE: broken} if broken else {}), allow_nan=False))
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The metrics of a run by step: torn lines are skipped, and of what a step logged twice the last counts.
+
+    Numbers that are not finite are floats again (nan, inf).
+
+    A killed run logs a step again when it is redone; a run that only validates adds to a step that was trained before.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in Path(path).read_bytes().splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            by_step.setdefault(record["step"], {}).update(record | _restored(record.pop(NOT_FINITE, None)))
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _restored(broken: Any) -> dict[str, float]:
+    named = broken.items() if isinstance(broken, dict) else ()
+    return {name: float(word) for name, word in named if word in ("nan", "inf", "-inf")}
+
+
+def _plain(value: float) -> float | int:
+    return value if isinstance(value, int) else float(value)
+
+
+def write_samples(path: Path, step: int, samples: Sequence[Sample], token_log_probs: bool) -> None:
+    """Write the samples in one piece: a file that is there is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = samples_table(step, samples, token_log_probs)
+    with replacing(path) as side:
+        pq.write_table(table, side, compression="zstd")
+
+
+def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -> pa.Table:
+    """The columns that docs/metrics.md lists; scores besides `overall` get a column each, null where not given."""
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "step": (pa.int64(), [step] * len(samples)),
+        "uid": (pa.string(), [clean(sample.prompt.uid) for sample in samples]),
+        "index": (pa.int64(), [sample.index for sample in samples]),
+        "group": (pa.int64(), [sample.group for sample in samples]),
+        "prompt": (pa.string(), [clean(sample.prompt.text) for sample in samples]),
+        "response": (pa.string(), [clean(sample.text) for sample in samples]),
+        "answer": (pa.string(), [answer_text(sample.prompt.answer) for sample in samples]),
+        "finish": (pa.string(), [sample.finish for sample in samples]),
+        "length": (pa.int64(), [len(sample.ids) for sample in samples]),
+        "turns": (pa.int64(), [sample.turns for sample in samples]),
+        "version": (pa.int64(), [sample.version for sample in samples]),
+        "reward": (pa.float64(), [sample.reward if "overall" in sample.scores else None for sample in samples]),
+        "failure": (pa.string(), [sample.failure and clean(sample.failure) for sample in samples]),
+        "dropped": (pa.bool_(), [sample.dropped for sample in samples]),
+        "advantage": (pa.float64(), [sample.advantage for sample in samples]),
+    }
+    for name in sorted({name for sample in samples for name in sample.scores} - {"overall"}):
+        columns[f"score/{clean(name)}"] = (pa.float64(), [sample.scores.get(name) for sample in samples])
+    if token_log_probs:
+        columns["token_ids"] = (pa.list_(pa.int32()), [sample.ids for sample in samples])
+        columns["token_mask"] = (pa.list_(pa.int8()), [sample.mask for sample in samples])
+        columns["token_log_probs"] = (pa.list_(pa.float32()), [sample.log_probs for sample in samples])
+    return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
+
+
+def answer_text(answer: Any) -> str | None:
+    """The answer as text: strings as they are, anything else as JSON."""
+    if answer is None or isinstance(answer, str):
+        return answer if answer is None else clean(answer)
+    return clean(json.dumps(answer, ensure_ascii=False, default=str))
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 can hold: half a surrogate pair from a JSON file becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")

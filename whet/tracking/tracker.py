@@ -13,10 +13,8 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.tracking.console import Console
-from whet.tracking.logger import Logger, RunInfo
-from whet.tracking.registry import open_logger, short
-from whet.tracking.run_folder import RunFolder
-from whet.tracking.samples import write_samples
+from whet.tracking.logger import Logger, RunInfo, open_logger, short
+from whet.tracking.run_folder import RunFolder, write_samples
 from whet.types import Sample
 
 

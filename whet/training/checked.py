@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from whet.algos import find_advantage, find_policy_loss, needs_of
 from whet.checkpoint.manifest import Checkpoint
-from whet.config import Config
-from whet.rollout.registry import check_engine_model, check_engine_reachable
+from whet.config import Config, check_critic
+from whet.rollout.spec import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
-from whet.training import critics, parts, policy
+from whet.training import parts, policy
 from whet.training.device import Placement, check_distributed, choose_placement, is_distributed, keep_freed_memory
 from whet.training.experience import needs_reference
-from whet.training.extensions import load_extensions
 from whet.training.model_folder import ModelFolder, find_model
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.training.stages import Stages
 
 
@@ -70,9 +70,20 @@ def check_model(config: Config, console: Console) -> CheckedModel:
     return CheckedModel(config, placement, model, adapters)
 
 
+def needs_values(config: Config) -> bool:
+    """Return True if the estimator needs a critic."""
+    return "values" in needs_of(config.algorithm.adv_estimator)
+
+
 def check_run(config: Config, console: Console) -> CheckedRun:
     """Do the same for a run that samples, whose engine, critic and stages are checked too."""
-    load_extensions(config)
+    if config.algorithm.extensions:
+        from whet.training.extensions import load_extensions
+
+        load_extensions(config)
+    else:
+        find_advantage(config.algorithm.adv_estimator)
+        find_policy_loss(config.worker.actor.loss_type)
     check_engine_reachable(config)
     checked = check_model(config, console)
     model = checked.model
@@ -80,8 +91,12 @@ def check_run(config: Config, console: Console) -> CheckedRun:
     stages = Stages(config, console.note, console.warn)
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model.config, model.tokenizer)
-        critics.check_critic_of(each)
-    critic_path = critics.critic_path(config, model.tokenizer, console)
+        check_critic(each, needs_values(each))
+    critic_path = None
+    if needs_values(config) and not config.trainer.val_only:
+        from whet.training import critics
+
+        critic_path = critics.critic_path(config, model.tokenizer, console)
     if is_distributed(config):
         check_distributed(config)
     for each in [config, *stages.configs]:

@@ -1,14 +1,19 @@
-"""Checks that a checkpoint holds what its run needs to continue, and is of the model that the config names."""
+"""Checks that a run can continue from a checkpoint: the same job and model, with all that resuming reads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from transformers import PretrainedConfig
 
 from whet.checkpoint.manifest import MANIFEST, Checkpoint
+from whet.config import Config
+from whet.config.secrets import LEFT_OUT, masked
 from whet.errors import UserError
+from whet.model.lora import KEY as LORA
+from whet.tracking.console import Console
 
 _SHARED: dict[str, tuple[type, ...]] = {"before": (dict,), "latest": (dict,), "config": (dict,)}
 # Everything that resuming reads of a manifest, by the command that wrote it.
@@ -28,6 +33,21 @@ _NEEDED: dict[str, dict[str, tuple[type, ...]]] = {
     },
 }
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+
+
+def check_continues(
+    checkpoint: Checkpoint, config: Config, model: PretrainedConfig, job: str, console: Console
+) -> None:
+    """Raise a `UserError` unless the run can continue from a checkpoint; warn where the config has changed since."""
+    _check_job(checkpoint, job)
+    check_meta(checkpoint, job)
+    check_shape(checkpoint, model)
+    console.note(f"continuing from {checkpoint.path}")
+    _check_adapters(checkpoint, config)
+    _check_optimizer(checkpoint, config)
+    changed = list(_changes(masked(checkpoint.meta["config"], mark=LEFT_OUT), config.stored(), config.written))
+    if changed:
+        console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
 
 
 def at(tree: Any, name: str) -> Any:
@@ -86,3 +106,63 @@ def check_shape(checkpoint: Checkpoint, model: PretrainedConfig) -> None:
 def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
     """Return True if a value has one of the kinds; counts are not negative."""
     return isinstance(value, kinds) and not isinstance(value, bool) and not (isinstance(value, int) and value < 0)
+
+
+def _check_job(checkpoint: Checkpoint, job: str) -> None:
+    """Supervised and reinforcement learning start from each other's weights, and do not continue each other."""
+    wrote = checkpoint.meta.get("job", "train")
+    if wrote != job:
+        raise UserError(
+            f"{checkpoint.path} is a checkpoint of `whet {wrote}`, which `whet {job}` cannot continue. To start from "
+            f"its weights, set worker.actor.model.model_path={checkpoint.path}/actor/huggingface and another "
+            "trainer.experiment_name (adapters are merged first: whet merge)."
+        )
+
+
+def _check_optimizer(checkpoint: Checkpoint, config: Config) -> None:
+    """The state of one optimizer means nothing to another."""
+    for part in ("actor", "critic"):
+        before = at(checkpoint.meta["config"], f"worker.{part}.optim.strategy")
+        now = at(config.stored(), f"worker.{part}.optim.strategy")
+        if before not in (None, now) and (checkpoint.path / part).is_dir() and not config.trainer.val_only:
+            raise UserError(
+                f"worker.{part}.optim.strategy={now}: {checkpoint.path} holds the state of {before}. Set it to "
+                f"{before}, or start a new run from its weights "
+                f"(worker.{part}.model.model_path={checkpoint.path}/{part}/huggingface)."
+            )
+
+
+def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
+    """Adapters mean something only with the rank, scale and layers they were trained with."""
+    now = config.stored()["worker"]["actor"]["model"]["lora"]
+    before = at(checkpoint.meta["config"], "worker.actor.model.lora") or dict(now, rank=0)
+    if not now["rank"] and not before["rank"]:
+        return
+    if before["rank"] and not now["rank"]:
+        raise UserError(
+            f"{LORA}.rank=0: {checkpoint.path} holds adapters of rank {before['rank']}. Set it to {before['rank']}, or "
+            f"write the merged model (whet merge {checkpoint.path} FOLDER) and start a new run from it."
+        )
+    if not before["rank"]:
+        raise UserError(
+            f"{LORA}.rank={now['rank']}: {checkpoint.path} holds all weights and no adapters. Set it to 0, or start a "
+            f"new run from its weights (worker.actor.model.model_path={checkpoint.path}/actor/huggingface)."
+        )
+    for name, value in now.items():
+        if value != before.get(name, value):
+            raise UserError(
+                f"{LORA}.{name}={value}: the adapters in {checkpoint.path} were trained with {before[name]}; set it to "
+                "that, or start a new run under another trainer.experiment_name"
+            )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any], written: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Lines of what differs; not of `written` keys, whose text is the environment's and may change."""
+    for name in now:
+        old, new = before.get(name), now[name]
+        if f"{prefix}{name}" in written:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, written, f"{prefix}{name}.")
+        elif old != new:
+            yield f"{prefix}{name}: {old} → {new}"

@@ -7,39 +7,27 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.algos import needs_of
 from whet.assets import resolve_model
 from whet.checkpoint.manifest import Checkpoint
-from whet.config import Config, check_critic, local_name
+from whet.config import Config, local_name
+from whet.learn.layout import check_sizes
 from whet.model.load import load_backbone, load_model_config
 from whet.model.modality import freeze_tower
 from whet.tracking.console import Console
-from whet.training.budget import budget
 from whet.training.device import Placement
-from whet.training.parts import check_lengths
+from whet.training.parts import budget, check_lengths
 
 if TYPE_CHECKING:
     from whet.learn.critic import LocalCritic
     from whet.learn.value_head import ValueModel
 
 
-def check_critic_of(config: Config) -> bool:
-    """Check the critic's config; return True if the estimator needs a critic."""
-    needed = "values" in needs_of(config.algorithm.adv_estimator)
-    check_critic(config, needed)
-    return needed
-
-
-def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str | None:
-    """Return the folder of the critic's initial weights, its config checked; None if nothing needs values."""
-    if not check_critic_of(config) or config.trainer.val_only:
-        return None
+def critic_path(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console) -> str:
+    """Return the folder of the critic's initial weights, its config checked."""
     chosen = config.worker.critic_model
     path = resolve_model(local_name(config, chosen.model_path or ""), console.note)
     model = load_model_config(path, chosen.trust_remote_code, chosen.override_config, "worker.critic.model")
     check_lengths(config, model, tokenizer, "critic")
-    from whet.learn.layout import check_sizes
-
     check_sizes(model, 1, config.worker.critic.ulysses_size, "critic")
     return path
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from whet.config import Config
 from whet.distributed import Rank
-from whet.rollout.registry import engine_can
+from whet.rollout.spec import engine_can
 from whet.system import sealed
 
 

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whet.algos import LossInputs, Signals, find_advantage, kl_penalty
-from whet.algos.kl import penalise
-from whet.algos.resample import resample_rows
+from whet.algos import LossInputs, Signals, find_advantage
 from whet.config.schema import Config
 from whet.config.schema.algorithm import AlgorithmConfig
 from whet.learn.packing import pad
@@ -84,6 +82,8 @@ def resampled(experience: Experience, config: Config, step: int) -> tuple[Experi
     if not config.algorithm.use_pf_ppo:
         return experience, {}
     scores_B = torch.tensor([sample.reward for sample in experience.samples])
+    from whet.algos.resample import resample_rows
+
     rows = resample_rows(scores_B, config.algorithm.pf_ppo, config.worker.rollout.seed, step)
     return experience.take(rows), {"batch/resampled_distinct": len(set(rows)) / len(rows)}
 
@@ -103,8 +103,12 @@ def make_experience(
     computed = dict(computed or {})
     kl_BT, dependency_BT = computed.pop("full_kl", None), computed.pop("dependency", None)
     if ref_log_probs_BT is not None and not config.use_kl_loss:
+        from whet.algos.kl import kl_penalty
+
         kl_BT = kl_penalty(old_log_probs_BT, ref_log_probs_BT, config.kl_penalty)
     if kl_BT is not None:
+        from whet.algos.kl import penalise
+
         rewards_BT, kl = penalise(rewards_BT, kl_BT, mask_BT, config.kl_coef if kl_coef is None else kl_coef)
         metrics = {"actor/reward_kl": float(kl)}
     weights_BT = None

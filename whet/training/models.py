@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 from whet.learn.protocol import Trained
 from whet.model.fused import make_exact
 from whet.model.load import count_parameters
-from whet.rollout.registry import open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, open_engine
 from whet.tracking.console import Console
-from whet.training import critics, parts, policy
-from whet.training.checked import CheckedModel
+from whet.training import parts, policy
 from whet.training.device import Placement, choose_placement, choose_threads, is_distributed
-from whet.training.offloading import offload_notes
-from whet.training.plan import Models, RankPlan
+from whet.training.parts import offload_notes
 
 if TYPE_CHECKING:
+    from whet.distributed import Rank
     from whet.learn.critic import LocalCritic
+    from whet.learn.protocol import Critic, Learner, Reference
+    from whet.rollout.engine import Engine
+    from whet.training.checked import CheckedModel
+    from whet.training.rank import RankWorker
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """Everything a rank is built from; called in the rank's process, it returns the worker."""
+
+    config: Config
+    path: str
+    tokenizer_path: str
+    ends: frozenset[int]
+    checkpoint: Checkpoint | None
+    total_steps: int
+    uses_reference: bool
+    critic_path: str | None  # None: nothing needs values
+    folder: Path  # the run's, for what engines print
+    samples: bool = True  # open an engine on the ranks that learn
+
+    def __call__(self, rank: Rank) -> RankWorker:
+        """Build the worker, in the process it lives in."""
+        from whet.training.rank import RankWorker  # runs on one device have none
+
+        return RankWorker(self, rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Engine, learner, critic and reference, in this process or on the ranks of a group."""
+
+    engine: Engine
+    learner: Learner
+    critic: Critic | None
+    reference: Reference | None
+    configure: Callable[[Config], None]  # continue under the config of another stage
 
 
 def prepare_device(run: CheckedModel, console: Console) -> None:
@@ -53,11 +92,6 @@ def open_models(
     return Models(engine, learner, critic, reference, configure)
 
 
-def configure_models(models: Models, config: Config) -> None:
-    """Let the models go on under the config of another stage, wherever they are."""
-    models.configure(config)
-
-
 def trained_models(models: Models) -> dict[str, Trained]:
     """Return what is trained and saved, by the name of its folder in a checkpoint."""
     found: dict[str, Trained] = {"actor": models.learner}
@@ -65,6 +99,8 @@ def trained_models(models: Models) -> dict[str, Trained]:
 
 
 def _open_critic(plan: RankPlan) -> LocalCritic:
+    from whet.training import critics
+
     placement = choose_placement(plan.config, "critic")
     weights = critics.critic_weights(plan.critic_path or "", plan.checkpoint)
     return critics.open_critic(plan.config, critics.load_critic(plan.config, weights, placement), plan.total_steps)

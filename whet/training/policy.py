@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -10,13 +11,12 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, local_name
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
-from whet.learn.reference import LocalReference
-from whet.model.lora import FOLDER, add_adapters, check_adapters, has_adapters, load_adapters
-from whet.model.modality import freeze_tower, has_vision
-from whet.training.budget import budget
+from whet.model.modality import ADAPTER_FOLDER, freeze_tower, has_adapters, has_vision
 from whet.training.device import Placement, reference_placement
-from whet.training.offloading import reference_offload
-from whet.training.parts import load_weights
+from whet.training.parts import budget, load_weights, reference_offload
+
+if TYPE_CHECKING:
+    from whet.learn.reference import LocalReference
 
 
 def check_model(config: Config, model: PretrainedConfig) -> int | None:
@@ -33,7 +33,11 @@ def check_model(config: Config, model: PretrainedConfig) -> int | None:
 def adapter_parameters(config: Config, model: PretrainedConfig) -> int | None:
     """Return the number of adapter parameters, after checking that they fit the model; None without adapters."""
     chosen = config.worker.actor.model
-    return check_adapters(model, chosen.lora, chosen.trust_remote_code) if chosen.lora.rank else None
+    if not chosen.lora.rank:
+        return None
+    from whet.model.lora import check_adapters
+
+    return check_adapters(model, chosen.lora, chosen.trust_remote_code)
 
 
 def check_frozen(config: Config, model: PretrainedConfig) -> None:
@@ -53,14 +57,16 @@ def load_policy(
     model = load_weights(weights, config, placement)
     say(f"model: {weights}, {model.num_parameters():,} parameters, {placement}")
     if chosen.lora.rank:
+        from whet.model.lora import add_adapters, load_adapters
+
         add_adapters(model, chosen.lora, local_name(config, chosen.model_path or ""), config.data.seed)
         if saved is not None:
-            load_adapters(model, saved / FOLDER)
+            load_adapters(model, saved / ADAPTER_FOLDER)
     if chosen.freeze_vision_tower:
         say(f"vision tower: {freeze_tower(model):,} parameters, which are not trained")
     if chosen.lora.rank:
         trained = model.num_parameters(only_trainable=True)
-        origin = f" from {saved / FOLDER}" if saved else ""
+        origin = f" from {saved / ADAPTER_FOLDER}" if saved else ""
         say(f"adapters: rank {chosen.lora.rank}{origin}, {trained:,} parameters, which alone are trained")
     return model
 
@@ -74,6 +80,8 @@ def open_reference(config: Config, path: str, placement: Placement, learner: Loc
 
 def attach_reference(config: Config, model: PreTrainedModel, learner: LocalLearner) -> LocalReference:
     """Make a model the learner's reference, for exact KL divergences, and return it."""
+    from whet.learn.reference import LocalReference
+
     tokens = budget(config, "actor", model).tokens_experience
     offload = reference_offload(config, model, learner)
     actor, temperature = config.worker.actor, config.worker.rollout.temperature

@@ -11,7 +11,7 @@ from pathlib import Path
 from whet.config import Config
 from whet.distributed import Cluster, Group, Placement
 from whet.rollout.engine import Engine
-from whet.training.plan import Models, RankPlan
+from whet.training.models import Models, RankPlan
 from whet.training.remote import remote_critic, remote_learner, remote_reference
 from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan

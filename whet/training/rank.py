@@ -23,19 +23,20 @@ from whet.learn.critic import LocalCritic
 from whet.learn.layout import lay_out
 from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import full, part, whole
-from whet.model.load import empty_backbone, empty_model, load_tokenizer
-from whet.model.lora import add_adapters, has_adapters
-from whet.model.modality import freeze_tower
+from whet.model.empty import empty_backbone, empty_model
+from whet.model.gathering import part
+from whet.model.load import load_tokenizer
+from whet.model.lora import add_adapters
+from whet.model.modality import freeze_tower, has_adapters
 from whet.model.names import folder_weights
+from whet.model.whole import full, whole
 from whet.rollout.engine import Engine, SamplingParams, Start
-from whet.rollout.registry import engine_can, open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, engine_can, open_engine
 from whet.training import critics, parts, policy
 from whet.training.device import Placement, choose_placement, reference_placement
 from whet.training.engines import devices_shared, engine_ranks
 from whet.training.extensions import load_extensions
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.training.remote import answer
 from whet.types import Sample
 

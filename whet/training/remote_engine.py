@@ -9,7 +9,7 @@ from whet.config import Config
 from whet.distributed import Group
 from whet.rollout.batch_engine import BatchEngine
 from whet.rollout.engine import Progress, SamplingParams, Start, Weights, ids_of
-from whet.rollout.registry import engine_can
+from whet.rollout.spec import engine_can
 from whet.training.engines import engine_ranks
 from whet.types import Prompt, Sample
 

@@ -16,12 +16,11 @@ from whet.learn.sharding import precision
 from whet.model.load import load_tokenizer
 from whet.model.names import folder_weights
 from whet.rollout.engine import Engine, SamplingParams, Start
-from whet.rollout.registry import engine_can, open_engine
-from whet.rollout.spec import Opening
+from whet.rollout.spec import Opening, engine_can, open_engine
 from whet.training import policy
 from whet.training.device import Placement, choose_placement
 from whet.training.engines import devices_shared, engine_ranks
-from whet.training.plan import RankPlan
+from whet.training.models import RankPlan
 from whet.types import Sample
 
 

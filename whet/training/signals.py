@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whet.config import Config
     from whet.model.processor import Processor
     from whet.rollout.engine import Engine
-    from whet.training.plan import Models
+    from whet.training.models import Models
     from whet.training.rollouts import Rollouts
 
 

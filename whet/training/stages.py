@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.config import Config, Stage, nearest, read_stages
+from whet.config import Config
+
+if TYPE_CHECKING:
+    from whet.config import Stage
 
 
 class Stages:
@@ -13,7 +16,11 @@ class Stages:
 
     def __init__(self, config: Config, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self.base = config
-        self._stages: list[Stage] = read_stages(config)
+        self._stages: list[Stage] = []
+        if config.trainer.stages:
+            from whet.config import read_stages
+
+            self._stages = read_stages(config)
         self._say, self._warn = say, warn
         self._index, self._steps, self._streak = 0, 0, 0
         self._why = ""  # the latest stage ended
@@ -85,6 +92,8 @@ class Stages:
             return None
         if until.metric not in metrics:
             if self._steps == 1 and not until.metric.startswith("val/"):
+                from whet.config import nearest
+
                 near = nearest(until.metric, metrics)
                 advice = f"; did you mean {near}?" if near else ""
                 self._warn(f"trainer.stages[{self._index}]: this step has no metric {until.metric}{advice}")

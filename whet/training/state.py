@@ -13,7 +13,7 @@ import torch
 
 from whet.data.loader import PromptLoader
 from whet.errors import RewardsFailedError, UserError
-from whet.model import lora, torch_file
+from whet.model.modality import ADAPTER_FOLDER
 from whet.training.model_folder import ModelFolder
 from whet.types import Group
 
@@ -76,7 +76,7 @@ def save_models(folder: Path, trained: Mapping[str, Saved], model: ModelFolder, 
     for name, part in trained.items():
         part.save(folder / name, model.tokenizer, model_only)
     if model.processor is not None:
-        adapters = folder / "actor" / lora.FOLDER
+        adapters = folder / "actor" / ADAPTER_FOLDER
         model.processor.save_pretrained(adapters if adapters.is_dir() else folder / "actor" / "huggingface")
 
 
@@ -108,6 +108,8 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 def restore_random(file: Path) -> None:
     """Continue the sequences of random numbers that a checkpoint holds."""
+    from whet.model import torch_file
+
     rng = torch_file.load(file)
     try:
         set_random_state(rng)

@@ -1,4 +1,4 @@
-"""A run's place on disk: its folder, its checkpoints, and the loggers that write its metrics."""
+"""A run's place on disk: its folder, the checkpoint it continues from, and the loggers that write its metrics."""
 
 from __future__ import annotations
 
@@ -7,17 +7,82 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import PretrainedConfig
+
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
-from whet.config import Config
-from whet.config.anchored import anchored
+from whet.config import Config, resolve_path
+from whet.config.files import anchored
 from whet.data.loader import PromptLoader
+from whet.model.load import count_parameters
 from whet.tracking import Tracker
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training.checked import CheckedModel
 from whet.training.parts import resolver
-from whet.training.resume import check_disk, starting_point, take_position
+
+# fp32 weights and AdamW's two moments
+_BYTES_PER_PARAMETER = 12
+_BYTES_PER_PARAMETER_MODEL_ONLY = 4
+
+
+def starting_point(
+    config: Config, store: CheckpointStore, console: Console, model: PretrainedConfig, job: str = "train"
+) -> Checkpoint | None:
+    """The checkpoint to continue from: the newest good one of this run, else the one named, else none.
+
+    It must be one of the same `job`, the command that wrote it, and of a model of the same shape.
+    """
+    trainer = config.trainer
+    found = store.last() if trainer.find_last_checkpoint else None
+    if found is None and trainer.load_checkpoint_path is not None:
+        found = store.open(resolve_path(config, trainer.load_checkpoint_path))
+    elif not trainer.find_last_checkpoint:
+        store.refuse_usable()
+    store.continue_from(found)
+    if found is None:
+        return None
+    from whet.training.continuity import check_continues
+
+    check_continues(found, config, model, job, console)
+    return found
+
+
+def take_position(checkpoint: Checkpoint | None, loader: PromptLoader | None) -> None:
+    """Put the loader where the checkpoint left it; refused when the data or its order is another."""
+    if checkpoint is not None and loader is not None and checkpoint.meta["loader"] is not None:
+        from whet.training.continuity import check_position
+
+        check_position(checkpoint, len(loader))
+        loader.load_state_dict(checkpoint.meta["loader"])
+
+
+def check_disk(
+    config: Config,
+    folder: RunFolder,
+    models: list[str],
+    total_steps: int,
+    console: Console,
+    adapters: int | None = None,
+) -> None:
+    """Refuse when not even the checkpoint being written and the one before it fit; warn when not all will.
+
+    `adapters` counts the parameters that are saved in place of the first model's.
+    """
+    parameters = sum(count_parameters(path) or 0 for path in (models if adapters is None else models[1:]))
+    parameters += adapters or 0
+    if not parameters or config.trainer.val_only:
+        return
+    each = parameters * (_BYTES_PER_PARAMETER_MODEL_ONLY if config.trainer.save_model_only else _BYTES_PER_PARAMETER)
+    saves = 1 + (total_steps - 1) // config.trainer.save_freq if config.trainer.save_freq > 0 else 1
+    folder.check_free(each * min(saves, 2))
+    kept = saves if config.trainer.save_limit < 0 else min(saves, config.trainer.save_limit + 2)
+    free = folder.free_bytes()
+    if free < each * kept:
+        console.warn(
+            f"{kept} checkpoints of {each / 1e9:.1f} GB will not all fit: {folder.path} has {free / 1e9:.1f} GB free. "
+            "Set trainer.save_limit or a larger trainer.save_freq."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,17 @@ from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.batch import BatchMaker
 from whet.training.checked import CheckedRun
-from whet.training.control import Control
 from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
 from whet.training.fit import FitLoop
-from whet.training.groups import load_groups, save_groups
 from whet.training.interrupt import Interrupt
 from whet.training.measure import StepClock, advantage_metrics
-from whet.training.models import configure_models, trained_models
-from whet.training.objective import objective, warn_of_skips
-from whet.training.plan import Models
-from whet.training.rollouts import Rollouts
+from whet.training.models import Models, trained_models
+from whet.training.objective import Control, objective, warn_of_skips
+from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
-from whet.training.validation import validate
 from whet.types import Prompt, Sample
 
 
@@ -152,7 +148,7 @@ class Trainer(FitLoop):
     def configure(self) -> None:
         """Go on under the config of the current stage; nothing is loaded or lost by it."""
         config = self.config = self.rollouts.config = self.stages.config
-        configure_models(self.models, config)
+        self.models.configure(config)
         if self.data.train is not None:
             self.data.train.resize(draw_size(config, len(self.data.train)))
         self.control.enter(config)
@@ -177,6 +173,8 @@ class Trainer(FitLoop):
         with self.console.stage("save"), self.store.checkpoints.writing(state.step, meta) as folder:
             save_models(folder, self.trained, self.model, self.config.trainer.save_model_only)
             if state.carried:
+                from whet.training.groups import save_groups
+
                 save_groups(state.carried, folder / "carried.json")
             torch.save(random_state(), folder / "rng.pt")
 
@@ -194,6 +192,8 @@ class Trainer(FitLoop):
             self.configure()
             self.control.load_state_dict(meta["control"])
             if self.data.train is not None and (checkpoint.path / "carried.json").exists():
+                from whet.training.groups import load_groups
+
                 state.carried = load_groups(checkpoint.path / "carried.json", self.data.train)
             restore_optimizers(checkpoint.path, self.trained, self.console.warn)
             restore_random(checkpoint.path / "rng.pt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whet.config import Config, with_values
-from whet.config.checks.parallel import parallel_problems
+from whet.config.checks.devices import parallel_problems
 
 
 def _problems(devices: int, tensor: int = 1, sequence: int = 1, critic: int = 1, learn: int | None = None) -> list[str]:

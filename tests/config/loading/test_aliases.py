@@ -4,9 +4,9 @@ import pytest
 
 from whet.config import load_config
 from whet.config.loading.aliases import ALIASES
-from whet.config.loading.layer import section_names
+from whet.config.loading.layer import foreign_sections
 from whet.config.loading.replaced import DERIVED, REPLACED
-from whet.config.schema import all_keys, all_presets
+from whet.config.schema import all_keys, all_presets, all_sections
 from whet.errors import UserError
 
 
@@ -87,6 +87,6 @@ def test_an_alias_may_repeat_the_same_value():
 
 @pytest.mark.parametrize("value", ["3", "null", "", "[1]"])
 def test_every_section_refuses_a_single_value(value):
-    for name in section_names() - set(all_presets()):  # where a single value names a preset
+    for name in {*all_sections(), *foreign_sections()} - set(all_presets()):  # where a single value names a preset
         with pytest.raises(UserError, match=f"{name}=.*: is a section; give its keys, such as {name}"):
             load_config([f"{name}={value}"])

@@ -13,16 +13,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import CriticConfig
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights
 from whet.learn.layout import lay_out
-from whet.learn.memory import Budget
+from whet.learn.partition import Budget
 from whet.learn.ranks import ranks_of
 from whet.learn.sharding import load_sharded
 from whet.learn.value_head import ValueModel
-from whet.model.load import empty_backbone, empty_model, load_backbone, load_model
+from whet.model.empty import empty_backbone, empty_model
+from whet.model.load import load_backbone, load_model
 from whet.model.names import folder_weights
 
 

@@ -17,8 +17,9 @@ from whet.config import with_values
 from whet.learn import offload
 from whet.learn.full_state import full_weights
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
-from whet.model.gathering import local, whole
+from whet.learn.partition import Budget
+from whet.model.gathering import local
+from whet.model.whole import whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt

@@ -18,21 +18,21 @@ from transformers import PreTrainedModel
 
 from whet.config import Config, with_values
 from whet.config.schema.actor import CriticConfig
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.critic import LocalCritic
 from whet.learn.full_state import full_weights
 from whet.learn.kahan import KahanAdamW
 from whet.learn.layout import ParallelLayout, lay_out
 from whet.learn.learner import LocalLearner
-from whet.learn.memory import Budget
 from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.packing import pad
+from whet.learn.partition import Budget
 from whet.learn.ranks import Ranks
 from whet.learn.reference import LocalReference
 from whet.learn.sharding import shard
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import full, whole
+from whet.model.whole import full, whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.training.experience import make_experience, sampler_log_probs

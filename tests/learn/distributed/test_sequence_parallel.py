@@ -11,7 +11,7 @@ from learn.distributed.alike import assert_close, assert_same_steps
 from learn.distributed.gloo import run_ranks
 from learn.distributed.programs import Case, criticise, train
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 
 CASES = [
     Case(sequence=2),

@@ -21,7 +21,7 @@ from learn.distributed.programs import Case
 from safetensors.torch import load_file
 from tiny_models import tiny_llama
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 
 FP32 = Case()
 BF16 = Case(strategy="adamw_bf16", dtype=torch.bfloat16)

@@ -25,7 +25,7 @@ from learn.distributed.programs import (
 from learn.samples import batch
 from tiny_models import tiny_llama
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.types import Prompt
 
 pytestmark = pytest.mark.early

@@ -11,7 +11,7 @@ from learn.distributed.lora_programs import resumed, save, train
 from learn.distributed.programs import Case
 from tiny_models import tiny_llama
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 
 CASES = [
     Case(),

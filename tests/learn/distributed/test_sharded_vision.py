@@ -10,7 +10,7 @@ from learn.distributed.gloo import run_ranks
 from learn.distributed.programs import Case
 from learn.distributed.vision_programs import model_of, train, values
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 
 CASES = [
     (Case(family="qwen2_5_vl", tokens=None, size=2, mini_batch=6), False),

@@ -14,7 +14,7 @@ from learn.distributed.programs import Case, sampled, train
 from tiny_models import tiny_config, tiny_llama, tiny_model
 from transformers import Phi3Config
 
-from whet.config.schema.sharding import FSDPConfig
+from whet.config.schema.model import FSDPConfig
 from whet.errors import UserError
 from whet.learn.layout import check_sizes
 from whet.types import Prompt

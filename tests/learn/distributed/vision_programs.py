@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from whet.learn.full_state import full_weights
 from whet.learn.value_head import ValueModel
-from whet.model.gathering import full, whole
 from whet.model.modality import freeze_tower
+from whet.model.whole import full, whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Sample

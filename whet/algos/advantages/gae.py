@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from whet.algos.groups import earned_rewards, masked
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import earned_rewards, masked
 from whet.algos.whiten import whiten
 from whet.config.schema.algorithm import AlgorithmConfig
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from whet.algos.advantages.grpo import normalised
-from whet.algos.groups import Groups
+from whet.algos.groups import Groups, masked, total_rewards
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import masked, total_rewards
 from whet.algos.whiten import whiten
 from whet.config.schema.algorithm import AlgorithmConfig
 from whet.errors import UserError

@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.algos.groups import Groups
+from whet.algos.groups import Groups, masked, total_rewards
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 

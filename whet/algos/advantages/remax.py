@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from whet.algos.groups import masked, rewards_to_go
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import masked, rewards_to_go
 from whet.config.schema.algorithm import AlgorithmConfig
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from whet.algos.groups import Groups
+from whet.algos.groups import Groups, masked, total_rewards
 from whet.algos.quirks import NONE, Quirks, quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import masked, total_rewards
 from whet.config.schema.algorithm import AlgorithmConfig
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from whet.algos.groups import masked, rewards_to_go
 from whet.algos.quirks import quirks
 from whet.algos.registry import Signals, advantage
-from whet.algos.returns import masked, rewards_to_go
 from whet.algos.token_baseline import against_optimal, energy
 from whet.config.schema.algorithm import AlgorithmConfig
 

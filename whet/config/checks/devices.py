@@ -1,16 +1,18 @@
-"""Checks between the devices of a run and the keys that spread work over them."""
+"""Checks of the devices of a run: how they are divided into groups, and the keys that spread work over them."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from itertools import product
 
-from whet.config.checks.divisors import divisors, listed
 from whet.config.checks.run import Check, known_values
 from whet.config.schema import Config, all_keys
 from whet.config.values import show
 
+MOST_TRIED = 100_000  # divisors up to this and their counterparts are found, which takes milliseconds
+MOST_SHOWN = 20
 _SHARDING = (
     "enable_full_shard",
     "enable_cpu_offload",
@@ -24,6 +26,19 @@ _PARTS = ("actor", "critic", "ref")
 _MOST_DEVICES = 64  # of one machine, whatever its processors
 _PER_PROCESSOR = 4
 _DEVICES = "trainer.n_gpus_per_node x trainer.nnodes"
+
+
+def divisors(whole: int) -> list[int]:
+    """The divisors of a number in order; of one above 10^10, those that are small or large."""
+    small = [size for size in range(1, min(math.isqrt(whole), MOST_TRIED) + 1) if whole % size == 0]
+    return sorted({*small, *(whole // size for size in small)})
+
+
+def listed(numbers: list[int]) -> str:
+    """Numbers as part of a sentence, without most of a long list."""
+    if len(numbers) <= MOST_SHOWN:
+        return ", ".join(map(str, numbers))
+    return f"{', '.join(map(str, numbers[: MOST_SHOWN - 1]))}, ..., {numbers[-1]}"
 
 
 def _pools(config: Config) -> Iterator[str]:
@@ -115,3 +130,22 @@ def _devices(config: Config) -> int:
 
 
 DEVICE_CHECKS: tuple[Check, ...] = (_machine, _pools, _groups, _engines, _shards)
+
+
+def parallel_problems(config: Config) -> Iterator[str]:
+    """A sentence where `tensor_parallel_size` and `ulysses_size` do not divide the devices that learn."""
+    trainer, actor, critic = config.trainer, config.worker.actor, config.worker.critic
+    devices, of = trainer.n_gpus_per_node * trainer.nnodes, "trainer.n_gpus_per_node x trainer.nnodes"
+    if trainer.placement.learn is not None:
+        devices, of = trainer.placement.learn, "trainer.placement.learn"
+    tensor, sequence = actor.tensor_parallel_size, actor.ulysses_size
+    sizes = {
+        "worker.actor.tensor_parallel_size": (tensor, f" x worker.actor.ulysses_size={sequence}", sequence),
+        "worker.actor.ulysses_size": (sequence, f" x worker.actor.tensor_parallel_size={tensor}", tensor),
+        "worker.critic.ulysses_size": (critic.ulysses_size, "", 1),
+    }
+    for key, (size, beside, other) in sizes.items():
+        if size > 1 and devices % (size * other):
+            fitting = listed(divisors(devices // other)) if devices % other == 0 else ""
+            hint = f"set one of {fitting}" if fitting else f"lower {beside.removeprefix(' x ')} first"
+            yield f"{key}={size}{beside if other > 1 else ''} does not divide the {devices} devices of {of}: {hint}"

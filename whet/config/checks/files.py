@@ -9,9 +9,8 @@ from pathlib import Path
 
 from whet.config.checks.run import Check, known_values, run_checks
 from whet.config.files import PICKLE, is_template_text, resolve_path
-from whet.config.problems import raise_problems
+from whet.config.problems import did_you_mean, nearest, raise_problems
 from whet.config.schema import Config
-from whet.config.spelling import did_you_mean, nearest
 from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from whet.config.checks.devices import DEVICE_CHECKS
+from whet.config.checks.devices import DEVICE_CHECKS, parallel_problems
 from whet.config.checks.engines import engine_problems
 from whet.config.checks.not_yet import refusals
-from whet.config.checks.parallel import parallel_problems
 from whet.config.checks.run import Check, known_values
 from whet.config.checks.updates import budget_problems
+from whet.config.problems import hint
 from whet.config.schema import Config, all_keys
 from whet.config.schema.model import listed_modules
 from whet.config.schema.rollout import RolloutConfig
-from whet.config.spelling import hint
 from whet.config.values import Given, complaint_about, read_value, show
 from whet.errors import UserError
 

@@ -25,11 +25,6 @@ def check_serve(config: Config) -> None:
     raise_problems(run_checks(SERVE_CHECKS, config))
 
 
-def check_serve_files(config: Config) -> None:
-    """Raise a `UserError` for a model or chat template that is not there; data and rewards of a run are not needed."""
-    raise_problems(run_checks(SERVE_FILE_CHECKS, config))
-
-
 def check_libraries() -> None:
     """Raise a `UserError` unless what whet[serve] brings is installed."""
     if missing := [name for name in ("pydantic", "starlette", "uvicorn") if find_spec(name) is None]:

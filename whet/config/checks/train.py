@@ -12,7 +12,6 @@ from whet.config.checks.updates import batch_problems, budget_problems, must_div
 from whet.config.problems import raise_problems
 from whet.config.schema import Config
 from whet.config.schema.correction import SECTION, rejection_rules, weight_bounds
-from whet.config.stages import read_stages
 from whet.config.values import show
 from whet.errors import UserError
 
@@ -95,6 +94,8 @@ def _correction(config: Config) -> Iterator[str]:
 def _stages(config: Config) -> Iterator[str]:
     if not config.trainer.stages:
         return
+    from whet.config.stages import read_stages
+
     known = run_checks(_ONE_STAGE, config)
     for i, stage in enumerate(read_stages(config)):
         yield from (

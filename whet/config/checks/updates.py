@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whet.config.checks.divisors import divisors
+from whet.config.checks.devices import divisors
 from whet.config.schema import Config
 
 

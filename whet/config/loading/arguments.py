@@ -9,21 +9,21 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.loading.aliases import ALIASES
 from whet.config.loading.layer import (
     Layer,
     close_key,
+    is_section,
+    key_of,
     mapping_above,
     record,
     record_tree,
     section_error,
-    section_names,
     wrong_name,
 )
-from whet.config.loading.yaml_text import check_yaml
+from whet.config.loading.yaml_file import check_yaml
+from whet.config.problems import did_you_mean, nearest_key
 from whet.config.schema import all_keys, all_presets
 from whet.config.secrets import masked
-from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.values import NULL_WORDS, Given, show
 from whet.errors import UserError
 
@@ -35,13 +35,13 @@ def read_arguments(arguments: list[str]) -> Layer:
         name = argument.partition("=")[0].strip(" -+~")
         try:
             name, text = split_argument(argument)
-            is_section = name in section_names()
-            value = _section_value(name, text) if is_section else _argument_value(name, text)
+            section = is_section(name)
+            value = _section_value(name, text) if section else _argument_value(name, text)
         except UserError as error:
-            is_known = ALIASES.get(name, name) in all_keys() or name in section_names()
+            is_known = key_of(name) in all_keys() or is_section(name)
             layer.refuse(error, name if is_known else close_key(name), guessed=not is_known)
             continue
-        if is_section:
+        if section:
             record_tree(name, value, lambda name: "", layer)
         else:
             record(Given(name, value), layer)
@@ -79,8 +79,9 @@ def _section_value(name: str, text: str) -> Any:
 
 
 def _argument_value(name: str, text: str) -> Any:
-    key = all_keys().get(ALIASES.get(name, name))
-    if key is None and mapping_above(ALIASES.get(name, name)) is None:
+    target = key_of(name)
+    key = all_keys().get(target)
+    if key is None and mapping_above(target) is None:
         raise wrong_name(Given(name, text))
     if not text.strip():
         raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")

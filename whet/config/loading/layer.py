@@ -13,12 +13,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.keys import Key
-from whet.config.loading.aliases import ALIASES
 from whet.config.loading.interpolation import syntax_problem
-from whet.config.loading.replaced import REPLACED, reason_not_settable
-from whet.config.problems import Problem, sentences_of
+from whet.config.problems import Problem, did_you_mean, nearest_key, sentences_of
 from whet.config.schema import all_keys, all_presets, all_sections
-from whet.config.spelling import did_you_mean, nearest_key
 from whet.config.texts import printable
 from whet.config.values import Given, show
 from whet.errors import UserError
@@ -33,7 +30,7 @@ class Layer(dict[str, Given]):
 
     def refuse(self, error: UserError, name: str | None = None, guessed: bool = False) -> None:
         """Note an error; `name` is the key or section it concerns, or a key close to it, whose value is unknown."""
-        target = ALIASES.get(name, name) if name else ""
+        target = key_of(name) if name else ""
         parts = target.split(".")
         above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
         keys = [key for key in above if key in all_keys()][:1]
@@ -47,7 +44,7 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
 
     Whatever is wrong becomes a problem of the layer, here and in `record`.
     """
-    if name and name not in section_names():
+    if name and not is_section(name):
         record(Given(name, value, place_of(name)), layer)
         return
     if name in all_presets() and not isinstance(value, dict):
@@ -64,7 +61,7 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
 
 def record(given: Given, layer: Layer) -> None:
     """Record the value given under a name that is a key, an alias, or below a key that is a mapping."""
-    target = ALIASES.get(given.name, given.name)
+    target = key_of(given.name)
     key = all_keys().get(target)
     if key is None and mapping_above(target) is None:
         layer.refuse(wrong_name(given), close_key(given.name), guessed=True)
@@ -102,18 +99,22 @@ def fill_presets(layer: Layer) -> None:
 
 def section_error(given: Given) -> UserError:
     """Return the error for a section that was given one value."""
+    from whet.config.loading.aliases import ALIASES
+
     example = next(known for known in [*all_keys(), *ALIASES] if known.startswith(f"{given.name}."))
     return given.error(f"is a section; give its keys, such as {example}")
 
 
 def wrong_name(given: Given) -> UserError:
     """Return the error for a name that is no key: what replaced it, or the nearest real one."""
+    from whet.config.loading.replaced import reason_not_settable
+
     name = show(given.name)
     reason = reason_not_settable(given.name)
     if reason:
         return UserError(f"{name}{given.place} {reason}")
     above = given.name.rpartition(".")[0]
-    while above and above not in section_names():
+    while above and not is_section(above):
         if above in all_keys():
             return UserError(f"{name}{given.place}: {above} is a single value and has no keys below it")
         above = above.rpartition(".")[0]
@@ -123,8 +124,10 @@ def wrong_name(given: Given) -> UserError:
 
 def close_key(name: str) -> str | None:
     """Return the key or alias that an unknown name probably means."""
+    from whet.config.loading.aliases import ALIASES
+
     root = name.partition(".")[0]
-    is_foreign = root in section_names() and root not in all_sections()
+    is_foreign = root in foreign_sections()
     aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]
     return nearest_key(name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"])
 
@@ -164,10 +167,26 @@ def mapping_above(name: str) -> Key | None:
     return next((key for key in above if key is not None and key.kind == "dict"), None)
 
 
+def key_of(name: str) -> str:
+    """Return the key that a name stands for: its own, or the one that a name of verl's is an alias of."""
+    if name in all_keys():
+        return name
+    from whet.config.loading.aliases import ALIASES
+
+    return ALIASES.get(name, name)
+
+
+def is_section(name: str) -> bool:
+    """True for a section, one of verl's included."""
+    return name in all_sections() or (name not in all_keys() and name in foreign_sections())
+
+
 @functools.cache
-def section_names() -> set[str]:
-    """Every section, verl's included."""
-    foreign = {name for name in (*ALIASES, *REPLACED) if name not in all_keys()}
-    parts = [name.split(".") for name in foreign]
+def foreign_sections() -> set[str]:
+    """Sections that only verl has."""
+    from whet.config.loading.aliases import ALIASES
+    from whet.config.loading.replaced import REPLACED
+
+    parts = [name.split(".") for name in (*ALIASES, *REPLACED)]
     prefixes = {".".join(part[:length]) for part in parts for length in range(1, len(part))}
-    return (set(all_sections()) | prefixes) - set(ALIASES) - set(all_keys())
+    return prefixes - set(ALIASES) - set(all_keys()) - set(all_sections())

@@ -1,4 +1,9 @@
-"""Build a `Config` from arguments: defaults < `config=FILE` < `key=value`, every error named before anything runs."""
+"""From arguments to a `Config`: defaults < `config=FILE` < `key=value`, every error named before anything runs.
+
+The built-in quickstart is meant only by a command that says nothing of a task of its own. As soon as data, a model or a
+reward is named, a run without `config=` starts from the defaults, so that nothing of the quickstart (its learning rate,
+template, number of steps) is inherited unseen.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,6 @@ from whet.config.keys import with_values
 from whet.config.loading.arguments import is_config_file, read_arguments
 from whet.config.loading.interpolation import References
 from whet.config.loading.layer import Layer, fill_presets
-from whet.config.loading.start import Start, own_task
 from whet.config.loading.yaml_file import read_files
 from whet.config.problems import Problem, raise_problems
 from whet.config.schema import Config, all_keys
@@ -23,6 +27,14 @@ from whet.config.secrets import comes_from_environment
 from whet.config.texts import name_problem, printable, text_problem
 from whet.config.values import Given, read_value, show
 from whet.errors import UserError
+
+TASK_KEYS = (
+    "data.train_files",
+    "data.val_files",
+    "worker.actor.model.model_path",
+    "worker.reward.reward_function",
+)
+DEFAULTS = "defaults"
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ class Loaded:
 def load_config(argv: list[str], default_file: Path | None = None) -> Config:
     """Return the config that `["config=FILE", "key=value", ...]` spell; `FILE.yaml` alone is `config=FILE.yaml`.
 
-    Without a file, `default_file` is read, unless data, a model or a reward is named (`loading/start.py`).
+    Without a file, `default_file` is read, unless data, a model or a reward is named.
     """
     return load(argv, default_file).result()
 
@@ -200,3 +212,24 @@ def _from_environment(merged: DictConfig, layers: list[Layer]) -> dict[str, Any]
             if comes_from_environment(raw, tree):
                 found[name] = raw
     return found
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a config starts from where no file is named."""
+
+    built_in: bool = False
+    named: tuple[str, ...] = ()  # keys of a task of the user's own, which keep the quickstart out
+
+    def label(self, source: Path | None) -> str:
+        """Return what to call the start in messages."""
+        if source is None:
+            return DEFAULTS
+        return f"built-in quickstart ({source})" if self.built_in else str(source)
+
+
+def own_task(given: Layer) -> tuple[str, ...]:
+    """Return the keys that name data, a model or a reward, misspelt ones included; one set to nothing names none."""
+    named = {key for key, value in given.items() if value.value not in (None, "")}
+    meant = {key for problem in given.problems for key in problem.keys}
+    return tuple(key for key in TASK_KEYS if key in named | meant)

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 
 from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import key, section
-from whet.config.schema.model import ModelConfig
-from whet.config.schema.optim import OptimConfig
-from whet.config.schema.sharding import FSDPConfig, OffloadConfig
+from whet.config.schema.model import FSDPConfig, ModelConfig, OffloadConfig, OptimConfig
 
 AVG_MODES = (
     "token",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.config.keys import Bounds, key
-from whet.config.spelling import hint
+from whet.config.problems import hint
 from whet.config.values import FLOAT
 from whet.errors import UserError
 

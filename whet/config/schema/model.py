@@ -1,4 +1,4 @@
-"""`worker.*.model.*`: which model is trained and how it is loaded."""
+"""Sections that actor, critic and reference share: model, optimizer, sharding and offloading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,55 @@ from typing import Any
 
 from whet.config.keys import about, key, section
 
+DTYPES = ("bf16", "bfloat16", "fp16", "float16", "fp32", "float32")
 ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True)
+class FSDPConfig:
+    """Sharding over devices, and the precision of weights."""
+
+    enable_full_shard: bool = key(True, "shard weights, gradients and optimizer; false shards the last two only")
+    enable_cpu_offload: bool = key(
+        False, "keep shards in host memory and move them layer by layer; reference on one device: as offload_params"
+    )
+    enable_rank0_init: bool = key(True, "read weights on the first rank only and send them to the others")
+    use_orig_params: bool = key(False, "shards always are the original parameters (FSDP2): must be false")
+    torch_dtype: str | None = key(
+        None, "dtype of the trained weights; null = bf16 on a GPU, fp32 on a CPU (bf16 with adamw_bf16)", choices=DTYPES
+    )
+    fsdp_size: int = key(-1, "devices in a sharding group; -1 = all", least=1, also=(-1,))
+    mp_param_dtype: str = key("bf16", "dtype of forward and backward passes on GPUs", choices=DTYPES)
+    mp_reduce_dtype: str = key("fp32", "dtype in which gradients are summed over devices", choices=DTYPES)
+    mp_buffer_dtype: str = key("fp32", "dtype of buffers", choices=DTYPES)
+
+
+@dataclass(frozen=True)
+class OffloadConfig:
+    """What waits in host memory while the rollout runs."""
+
+    offload_params: bool = key(False, "move weights to host memory when they are not used")
+    offload_optimizer: bool = key(False, "move the optimizer's state to host memory when it is not used")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its schedule; the schedule moves once per training step."""
+
+    lr: float = key(1e-6, "learning rate", least=0, most=1000)
+    betas: tuple[float, float] = key((0.9, 0.999), "decay rates of AdamW's two moments", least=0, below=1)
+    weight_decay: float = key(0.01, "decoupled weight decay", least=0)
+    strategy: str = key(
+        "adamw",
+        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such weights",
+        choices=("adamw", "adamw_bf16"),
+    )
+    lr_warmup_ratio: float = key(0.0, "share of all steps over which lr rises from 0", least=0, most=1)
+    lr_warmup_steps: int | None = key(None, "steps over which lr rises from 0; null = by lr_warmup_ratio", least=0)
+    min_lr_ratio: float | None = key(
+        None, "where the cosine schedule ends, as a share of lr; null = 0", least=0, most=1
+    )
+    lr_scheduler_type: str = key("constant", "shape of the schedule after warmup", choices=("constant", "cosine"))
 
 
 @dataclass(frozen=True)

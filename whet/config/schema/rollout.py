@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.config.keys import LARGEST_SEED, about, key
 from whet.config.registry import Registry
-from whet.config.schema.sharding import DTYPES
+from whet.config.schema.model import DTYPES
 
 MODES = ("process", "inline", "server")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")

@@ -7,9 +7,18 @@ from typing import Any
 
 from whet.config.keys import about, key, section
 from whet.config.registry import Registry
-from whet.config.schema.placement import PRESETS, PlacementConfig
 
+PRESETS: dict[str, dict[str, None]] = {"colocated": {"rollout": None, "learn": None}}
 LOGGERS = Registry("trainer.logger", "whet.tracking.loggers", "LOGGER", entry_points="whet.loggers")
+
+
+@dataclass(frozen=True)
+class PlacementConfig:
+    """All devices do both, or some sample while others learn."""
+
+    preset: str = key("colocated", "colocated: every device samples and learns in turn", choices=tuple(PRESETS))
+    rollout: int | None = key(None, "devices that only sample; with placement.learn, all devices of the run", least=1)
+    learn: int | None = key(None, "devices that only learn", least=1)
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,11 @@ from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.schema.actor import ActorConfig, CriticConfig, RefConfig
 from whet.config.schema.algorithm import AlgorithmConfig
 from whet.config.schema.data import DataConfig
-from whet.config.schema.evals import EvalConfig, GenerateConfig
+from whet.config.schema.jobs import EvalConfig, GenerateConfig, ServeConfig, SftConfig
 from whet.config.schema.model import ModelConfig
 from whet.config.schema.reward import RewardConfig
 from whet.config.schema.rollout import RolloutConfig
 from whet.config.schema.sandbox import SandboxConfig
-from whet.config.schema.serve import ServeConfig
-from whet.config.schema.sft import SftConfig
 from whet.config.schema.trainer import TrainerConfig
 from whet.config.secrets import LEFT_OUT, masked
 

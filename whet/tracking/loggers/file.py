@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from whet.checkpoint.durable import append_line
 from whet.tracking.logger import RunInfo
-from whet.tracking.metrics import append_metrics
-from whet.tracking.samples import answer_text
+from whet.tracking.run_folder import answer_text, append_metrics
 from whet.types import Sample
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from whet.tracking.logger import RunInfo, require
-from whet.tracking.samples import answer_text
+from whet.tracking.run_folder import answer_text
 from whet.types import Sample
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.sampler import SamplingRows, _cut, _pick, sample
+from whet.rollout.engines.native.sampler import pick, sample
+from whet.rollout.engines.native.sampling_rows import SamplingRows, _cut
 
 
 def _logits(vocabulary: int, seed: int = 0, rows: int = 1) -> Tensor:
@@ -63,7 +64,7 @@ def test_a_token_is_the_inverse_of_the_cumulative_distribution(vocabulary: int) 
     probs = _logits(vocabulary, rows=1).double().softmax(-1)
     edges = probs[0].cumsum(0)
     middles = edges - probs[0] / 2  # the uniform in the middle of each token's share
-    assert _pick(probs.expand(vocabulary, -1).contiguous(), middles).tolist() == list(range(vocabulary))
+    assert pick(probs.expand(vocabulary, -1).contiguous(), middles).tolist() == list(range(vocabulary))
 
 
 def test_filtered_tokens_come_as_often_as_their_renormalised_probability() -> None:
@@ -129,7 +130,7 @@ def test_a_token_without_probability_is_never_drawn(vocabulary: int) -> None:
         probs = _with_holes(vocabulary, seed) * (1 + seed * 1e-7)
         shares = probs.double().cumsum(0)[probs > 0] / probs.double().sum()
         u = torch.cat([edges, shares.clamp(max=1 - 2.0**-53)])
-        tokens = _pick(probs.expand(len(u), -1).contiguous(), u)
+        tokens = pick(probs.expand(len(u), -1).contiguous(), u)
         assert (probs[tokens] > 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Keys and values of the sequences being decoded.
+"""Keys and values of the sequences being decoded, and attention over them: prefill, behind a kept prefix, decode.
 
 A slot is one sequence's page: on a CPU, contiguous memory that torch's fused attention reads in place is worth more
 than small pages, and running sequences always fill slots 0..B-1, so that a decode step works on a view and gathers
@@ -11,7 +11,10 @@ numbers, because a masked NaN is still NaN: memory is cleared just before it com
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from whet.model.attention import PackedAttention, Segment
 
 _GROWTH = 64  # tokens by which a slot grows, at least
 _CLEAR = 32  # tokens cleared at a time: one at a time is slow
@@ -67,3 +70,97 @@ class SlotCache:
         """Give the memory back."""
         self.data = self._empty(0, 0)
         self._clear = (0, 0)
+
+
+class PrefillAttention:
+    """Packed attention over whole prompts that remembers the keys and values it saw."""
+
+    def __init__(self, lengths: list[int], device: torch.device) -> None:
+        starts = [sum(lengths[:i]) for i in range(len(lengths))]
+        self._packed = PackedAttention([Segment(s, n) for s, n in zip(starts, lengths)], device)
+        self.layers: dict[int, Tensor] = {}  # layer -> (2, N, heads, head_dim)
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        self.layers[layer] = torch.stack([key_HND.transpose(0, 1), value_HND.transpose(0, 1)])
+        return self._packed.attend(layer, query_HND, key_HND, value_HND, scale, window)
+
+
+class ExtendAttention:
+    """Packed attention of new tokens, each row behind keys and values that were computed before."""
+
+    def __init__(self, past: list[Tensor], lengths: list[int]) -> None:
+        """`past` holds (layers, 2, P, heads, head_dim) of each row, `lengths` its number of new tokens."""
+        self._past, self._lengths = past, lengths
+        self._layers: list[dict[int, Tensor]] = [{} for _ in past]  # of each row: layer -> (2, P + n, heads, head_dim)
+
+    def whole(self, row: int) -> Tensor:
+        """Return (layers, 2, P + n, heads, head_dim) of a row, after the forward pass."""
+        layers = self._layers[row]
+        return torch.stack([layers[layer] for layer in sorted(layers)])
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        new_2NHD = torch.stack([key_HND.transpose(0, 1), value_HND.transpose(0, 1)])
+        parts, start = [], 0
+        for row, (past, n) in enumerate(zip(self._past, self._lengths)):
+            kv = torch.cat([past[layer], new_2NHD[:, start : start + n]], dim=1)  # (2, P + n, heads, head_dim)
+            self._layers[row][layer] = kv
+            keys, values = kv.transpose(1, 2)
+            # Query i is token P + i: it sees keys 0 to P + i, or the last `window` of those.
+            at = torch.arange(kv.shape[1], device=kv.device)
+            distance = at[-n:, None] - at
+            seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            out_HND = F.scaled_dot_product_attention(
+                query_HND[None, :, start : start + n],
+                keys[None],
+                values[None],
+                attn_mask=seen,
+                scale=scale,
+                enable_gqa=query_HND.shape[0] != keys.shape[0],
+            )[0]
+            parts.append(out_HND.transpose(0, 1))
+            start += n
+        return torch.cat(parts)
+
+
+class DecodeAttention:
+    """Token i of the row belongs to slot i: its key and value join the cache, its query sees that slot."""
+
+    def __init__(self, cache: SlotCache, positions_B: Tensor, length: int) -> None:
+        """`length` is how far into the slots any query looks: more than every position."""
+        self._positions = positions_B
+        self._slots = torch.arange(len(positions_B), device=positions_B.device)
+        self._length = length
+        self._data = cache.data
+        self._masks: dict[int | None, Tensor] = {}
+
+    def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        if window not in self._masks:
+            keys = torch.arange(self._length, device=self._positions.device)
+            seen = keys <= self._positions[:, None]
+            if window is not None:
+                seen &= keys > self._positions[:, None] - window
+            mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+            self._masks[window] = mask[:, None, None, :]
+        return self._masks[window]
+
+    def attend(
+        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        heads, B, head_dim = query_HND.shape
+        keys, values = self._data[layer]  # (slots, capacity, kv heads, head_dim)
+        keys.index_put_((self._slots, self._positions), key_HND.transpose(0, 1))
+        values.index_put_((self._slots, self._positions), value_HND.transpose(0, 1))
+        # The query heads that share a kv head become rows of one small product, so each key is read once.
+        query = query_HND.transpose(0, 1).reshape(B, key_HND.shape[0], -1, head_dim)
+        out = F.scaled_dot_product_attention(
+            query,
+            keys[:B, : self._length].transpose(1, 2),
+            values[:B, : self._length].transpose(1, 2),
+            attn_mask=self._mask(window, query.dtype),
+            scale=scale,
+        )
+        return out.reshape(B, heads, head_dim)

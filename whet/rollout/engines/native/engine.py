@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.model.fused import has_kernels
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.loop import StepLoop
-from whet.rollout.engines.native.runner import ModelRunner, Runner
+from whet.rollout.engines.native.runner import ModelRunner
 from whet.rollout.engines.native.sequence import Request
 from whet.rollout.engines.native.spec import CAPABILITIES
-from whet.rollout.engines.native.streaming import Growth
 from whet.rollout.spec import Capabilities
 from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.runner_protocol import Runner
 
 
 class Occupancy(NamedTuple):
@@ -126,6 +128,8 @@ class NativeEngine(StepLoop):
         parts: bool = True,
     ) -> AsyncIterator[Piece]:
         """Yield the tokens of n samples of each start as they are written, more at a time to a slow reader."""
+        from whet.rollout.engines.native.streaming import Growth
+
         grown = Growth(asyncio.get_running_loop())
         requests: list[Request] = []
         try:

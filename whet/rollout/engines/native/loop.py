@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -18,11 +19,14 @@ from transformers import PreTrainedTokenizerBase
 from whet.errors import UserError
 from whet.model.modality import check_prompt
 from whet.rollout.engine import Begun, SamplingParams, Start, begin
-from whet.rollout.engines.native.runner import Drawn, Runner
+from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.scheduler import Scheduler
 from whet.rollout.engines.native.sequence import Kept, Request, Sequence
 from whet.rollout.stop import StopCheck
 from whet.rollout.uniforms import stream_keys
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.runner_protocol import Runner
 
 
 class StepLoop:

@@ -26,10 +26,10 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
 from whet.rollout.engines.native.pages import PAGE, PromptPages
-from whet.rollout.engines.native.prompts import ChunkRow, lay_chunks
 from whet.rollout.engines.native.runner import Drawn
-from whet.rollout.engines.native.sampler import SamplingRows, never_sampled, sample_rows
-from whet.rollout.engines.native.sequence import Chunk, Sequence
+from whet.rollout.engines.native.sampler import never_sampled
+from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
+from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Sequence, lay_chunks
 from whet.rollout.engines.native.storage import PageStorage
 from whet.types import Prompt
 

@@ -8,7 +8,6 @@ that are never sampled, such as those that stand for images.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,8 +15,6 @@ from transformers import PretrainedConfig
 
 from whet.model.modality import placeholder_ids
 from whet.rollout.engine import SamplingParams
-
-_ALL = 2**31  # top-k that keeps every token
 
 
 def never_sampled(config: PretrainedConfig, device: torch.device) -> Tensor | None:
@@ -34,52 +31,12 @@ def sample_alike(
     if temperature not in (0.0, 1.0):
         logits_BV = logits_BV / temperature
     log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
-    possible_BV = _without(logits_BV, never)
+    possible_BV = without(logits_BV, never)
     if temperature == 0.0:
         tokens = possible_BV.argmax(dim=-1)
     else:
-        tokens = _pick(torch.exp(possible_BV - log_normaliser), uniforms_B)
+        tokens = pick(torch.exp(possible_BV - log_normaliser), uniforms_B)
     return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingRows:
-    """Temperature and filters of each row, as tensors."""
-
-    temperature_B: Tensor
-    top_k_B: Tensor
-    top_p_B: Tensor
-    min_p_B: Tensor
-
-    @staticmethod
-    def of(params: Seq[SamplingParams], device: torch.device) -> SamplingRows:
-        """One row for each of `params`."""
-        rows = [(p.temperature, p.top_k if p.top_k > 0 else _ALL, p.top_p, p.min_p) for p in params]
-        temperature, top_k, top_p, min_p = torch.tensor(rows, dtype=torch.float64).t().to(device)
-        return SamplingRows(temperature.float(), top_k.long(), top_p, min_p.float())
-
-    @staticmethod
-    def neutral(rows: int, device: torch.device) -> SamplingRows:
-        """Temperature 1 and no filters."""
-        return SamplingRows.of([SamplingParams()] * rows, device)
-
-    def first(self, B: int) -> SamplingRows:
-        """The first B rows."""
-        return SamplingRows(self.temperature_B[:B], self.top_k_B[:B], self.top_p_B[:B], self.min_p_B[:B])
-
-    def put(self, where: Tensor, params: Seq[SamplingParams]) -> None:
-        """Overwrite some rows."""
-        given = SamplingRows.of(params, where.device)
-        for mine, theirs in zip(self._columns(), given._columns()):
-            mine.index_copy_(0, where, theirs)
-
-    def move(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy rows over others."""
-        for column in self._columns():
-            column.index_copy_(0, targets, column.index_select(0, sources))
-
-    def _columns(self) -> tuple[Tensor, ...]:
-        return self.temperature_B, self.top_k_B, self.top_p_B, self.min_p_B
 
 
 def sample(
@@ -89,21 +46,9 @@ def sample(
     filtered = any(p.filters for p in params)
     if len({p.temperature for p in params}) == 1 and not filtered:
         return sample_alike(logits_BV, params[0].temperature, uniforms_B, never)
+    from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
+
     return sample_rows(logits_BV, SamplingRows.of(params, logits_BV.device), uniforms_B, filtered, never)
-
-
-def sample_rows(
-    logits_BV: Tensor, rows: SamplingRows, uniforms_B: Tensor, filtered: bool = True, never: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The same with parameters that are tensors already; nothing here comes from the host."""
-    greedy = rows.temperature_B == 0
-    logits_BV = logits_BV.float() / rows.temperature_B.where(~greedy, 1.0)[:, None]
-    log_normaliser = torch.logsumexp(logits_BV, dim=-1, keepdim=True)
-    possible_BV = _without(logits_BV, never)
-    probs_BV = torch.exp(possible_BV - log_normaliser)
-    tokens = _pick(_cut(probs_BV, rows) if filtered else probs_BV, uniforms_B)
-    tokens = torch.where(greedy, possible_BV.argmax(dim=-1), tokens)
-    return tokens, (logits_BV.gather(1, tokens[:, None]) - log_normaliser).squeeze(1)
 
 
 def likeliest(logits_V: Tensor, params: SamplingParams) -> list[tuple[int, float]]:
@@ -113,11 +58,11 @@ def likeliest(logits_V: Tensor, params: SamplingParams) -> list[tuple[int, float
     return list(zip(tokens.tolist(), values.tolist()))
 
 
-def _without(logits_BV: Tensor, never: Tensor | None) -> Tensor:
+def without(logits_BV: Tensor, never: Tensor | None) -> Tensor:
     return logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
 
 
-def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
+def pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     """Invert the cumulative distribution: first find the chunk of the vocabulary, then the token inside it."""
     B, V = probs_BV.shape
     chunk = next((c for c in (256, 192, 128, 64, 32) if V % c == 0 and 4 * c < V), V)
@@ -134,15 +79,3 @@ def _pick(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     rest = torch.minimum(target - below, inner[:, -1:] * (1 - 1e-12)).clamp_(min=0)
     token = torch.searchsorted(inner, rest, right=True).clamp_(max=chunk - 1)
     return (which * chunk + token).squeeze(1)
-
-
-def _cut(probs_BV: Tensor, rows: SamplingRows) -> Tensor:
-    """Zero the probability of tokens that top-k, top-p or min-p leave out."""
-    ordered, index = probs_BV.sort(dim=-1, descending=True, stable=True)
-    top_p = rows.top_p_B[:, None]
-    kept = ordered.where(torch.arange(probs_BV.shape[1], device=probs_BV.device) < rows.top_k_B[:, None], 0.0)
-    total = kept.sum(dim=-1, keepdim=True, dtype=torch.float64)
-    before = kept.double().cumsum(dim=-1) - kept  # mass of the likelier tokens
-    kept = kept.where((before < top_p * total) | (top_p >= 1.0), 0.0)
-    kept = kept.where(ordered >= rows.min_p_B[:, None] * ordered[:, :1], 0.0)
-    return torch.zeros_like(probs_BV).scatter_(1, index, kept)

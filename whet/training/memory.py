@@ -1,4 +1,4 @@
-"""Size of a micro-batch in tokens: the config's, or as many as a GPU has memory for."""
+"""Plan of a run's GPU memory: what its models hold, and how many tokens of a micro-batch fit beside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from transformers import PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
-from whet.learn.memory import Budget, head_bytes, model_bytes, plan, token_bytes
+from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
+from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
 from whet.rollout.engine import KEPT_CACHE
@@ -15,41 +16,28 @@ from whet.training.device import choose_placement
 from whet.training.experience import needs_reference
 
 
-def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:
-    """Tokens of a micro-batch: `micro_batch_tokens`, or what a model's GPU has room for; None counts samples.
-
-    Without a GPU it is so many of the longest samples.
-    """
+def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: int) -> Budget:
+    """Return what a model's GPU has room for; `needed` tokens in one micro-batch are enough."""
     worker = getattr(config.worker, part)
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    tokens, by_samples = worker.micro_batch_tokens, worker.micro_batch_size_per_device_for_update * longest
-    planned = None
-    if model is not None and model.device.type == "cuda":
-        total = torch.cuda.get_device_properties(model.device).total_memory
-        planned = plan(
-            total,
-            _held_bytes(config, part, model) + round(KEPT_CACHE * total),
-            sum(p.numel() for p in model.parameters()),
-            token_bytes(
-                model.config,
-                model.dtype,
-                fused=decoder_of(model) is not None,
-                tower_trained=not worker.model.freeze_vision_tower,
-            ),
-            longest,
-            needed=(tokens or longest) if worker.dynamic_batching else by_samples,
-            recompute=worker.model.enable_gradient_checkpointing,
-            shared=worker.ulysses_size,
-        )
-    recompute = planned is None or planned.recompute
-    if not worker.dynamic_batching:
-        return Budget(None, None, recompute)
-    if tokens is not None:
-        return Budget(tokens, tokens, recompute)
-    return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
+    total = torch.cuda.get_device_properties(model.device).total_memory
+    return plan(
+        total,
+        held_bytes(config, part, model) + round(KEPT_CACHE * total),
+        sum(p.numel() for p in model.parameters()),
+        token_bytes(
+            model.config,
+            model.dtype,
+            fused=decoder_of(model) is not None,
+            tower_trained=not worker.model.freeze_vision_tower,
+        ),
+        config.data.max_prompt_length + config.data.max_response_length,
+        needed=needed,
+        recompute=worker.model.enable_gradient_checkpointing,
+        shared=worker.ulysses_size,
+    )
 
 
-def _held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
 
     The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
