@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
     "rewards": BELOW | {"sandbox"},
-    "training": STEP | RUN | BELOW,
+    "training": STEP | RUN | BELOW | {"plots"},
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
     "cli": STEP | RUN | BELOW | JOBS | {"training", "plots"},

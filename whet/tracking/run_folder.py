@@ -1,6 +1,6 @@
 """The folder of one run: made, probed and locked before any work starts.
 
-Layout: `config.yaml`, `metrics.jsonl`, `run.log`, `samples/`, and the checkpoints `global_step_N/`.
+Layout: `config.yaml`, `metrics.jsonl`, `curves.svg`, `run.log`, `samples/`, and the checkpoints `global_step_N/`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """One JSON object per step."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """Charts of the metrics, as of the latest validation."""
+        return self.path / "curves.svg"
 
     @property
     def samples(self) -> Path:

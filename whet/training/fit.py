@@ -17,6 +17,7 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
+from whet.training.curves import Curves
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
 from whet.training.store import RunStore
@@ -34,6 +35,7 @@ class FitLoop(ABC):
         self.store, self.interrupt, self.console = store, interrupt, console
         self.total_steps = total_steps
         self.watch = DivergenceWatch()
+        self.curves = Curves(store.folder, config.trainer.experiment_name, console.warn)
 
     def fit(self) -> None:
         """Train to the last step."""
@@ -92,6 +94,7 @@ class FitLoop(ABC):
         """Send a step's metrics wherever the config wants them."""
         if metrics:  # a run without validation data has nothing to say before its first step
             self.store.tracker.log(self.state.step, metrics)
+            self.curves.logged(validated=any(name.startswith("val/") for name in metrics))
 
     def end_at(self, step: int) -> None:
         """Make this the last step of the run."""
@@ -101,6 +104,7 @@ class FitLoop(ABC):
         """End the run with an error where there is a reason, after reporting the step's metrics."""
         if reason is not None:
             self.report(metrics or {})
+            self.curves.draw()
             raise diverged(self.config, self.store.folder.path, self.state.step, reason)
 
     def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
@@ -135,6 +139,7 @@ class FitLoop(ABC):
     def say_goodbye(self, seconds: float) -> None:
         """Print the closing lines."""
         state, resume = self.state, None
+        self.curves.draw()
         if state.step < self.total_steps and not self.config.trainer.val_only:
             resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
         self.console.done(state.step, self.store.folder.path, seconds, state.before, state.latest, resume)
