@@ -105,12 +105,15 @@ class Console:
         self,
         step: int,
         folder: Path,
-        seconds: float,
+        seconds: float | None,
         before: Mapping[str, float] | None = None,
         after: Mapping[str, float] | None = None,
         resume: str | None = None,
     ) -> None:
-        """Closing lines: validation before → after, the run folder, and how to go on."""
+        """Closing lines: validation before → after, the run folder, and how to go on.
+
+        `seconds` is None for a run that had finished before, so that nothing was trained.
+        """
         for text in done_lines(step, self.total_steps, folder, seconds, before or {}, after or {}, resume):
             self._say(text)
 

@@ -85,15 +85,18 @@ def done_lines(
     step: int,
     total: int,
     folder: Path,
-    seconds: float,
+    seconds: float | None,
     before: Mapping[str, float],
     after: Mapping[str, float],
     resume: str | None,
 ) -> list[Text]:
-    """Closing lines: validation before → after, where the run is, how to go on."""
-    headline = "finished" if step >= total else "stopped"
-    count = f" after {step} of {total} steps" if total else ""
-    lines = [Text.assemble((headline, "bold"), f"{count} in {_duration(seconds)}")]
+    """Closing lines: validation before → after, where the run is, how to go on; `seconds` None if it was finished."""
+    if seconds is None:
+        lines = [Text.assemble(("nothing was trained", "bold"), f": this run has finished, at step {step}")]
+    else:
+        headline = "finished" if step >= total else "stopped"
+        count = f" after {step} of {total} steps" if total else ""
+        lines = [Text.assemble((headline, "bold"), f"{count} in {_duration(seconds)}")]
     shown = [("val/accuracy", "accuracy", "{:.1%}"), ("val/reward", "reward", "{:.3f}"), ("val/loss", "loss", "{:.4f}")]
     for name, label, form in shown:
         if name in before and name in after:
@@ -101,7 +104,8 @@ def done_lines(
             lines.append(Text.assemble((f"  {label:<11}", "dim"), (change, "bold green"), ("  on validation", "dim")))
     lines.append(Text.assemble(("  run folder ", "dim"), str(folder)))
     if resume is not None:
-        lines.append(Text.assemble(("  resume     ", "dim"), visible(resume)))
+        label = "resume" if seconds is not None else "to go on"
+        lines.append(Text.assemble((f"  {label:<11}", "dim"), visible(resume)))
     return lines
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
-
 from transformers import PretrainedConfig
 
 from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, resolve_path
-from whet.config.secrets import LEFT_OUT, masked
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.model.load import count_parameters
@@ -18,6 +14,7 @@ from whet.model.lora import KEY as LORA
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training.continuity import at, check_meta, check_position, check_shape
+from whet.training.differences import changed_keys, check_same_model
 
 # fp32 weights and AdamW's two moments
 _BYTES_PER_PARAMETER = 12
@@ -29,10 +26,11 @@ def starting_point(
 ) -> Checkpoint | None:
     """The checkpoint to continue from: the newest good one of this run, else the one named, else none.
 
-    It must be one of the same `job`, the command that wrote it, and of a model of the same shape.
+    It must be one of the same `job`, the command that wrote it, and of a model of the same shape; the run's own newest
+    one must be of the very model that the config names.
     """
     trainer = config.trainer
-    found = store.last() if trainer.find_last_checkpoint else None
+    found = own = store.last() if trainer.find_last_checkpoint else None
     if found is None and trainer.load_checkpoint_path is not None:
         found = store.open(resolve_path(config, trainer.load_checkpoint_path))
     elif not trainer.find_last_checkpoint:
@@ -42,12 +40,13 @@ def starting_point(
         return None
     _check_job(found, job)
     check_meta(found, job)
+    if own is not None:  # a checkpoint that the config names is used with whatever model fits it
+        check_same_model(own, config)
     check_shape(found, model)
     console.note(f"continuing from {found.path}")
     _check_adapters(found, config)
     _check_optimizer(found, config)
-    changed = list(_changes(masked(found.meta["config"], mark=LEFT_OUT), config.stored(), config.written))
-    if changed:
+    if changed := changed_keys(found, config):
         console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
     return found
 
@@ -133,15 +132,3 @@ def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
                 f"{LORA}.{name}={value}: the adapters in {checkpoint.path} were trained with {before[name]}; set it to "
                 "that, or start a new run under another trainer.experiment_name"
             )
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any], written: Collection[str], prefix: str = "") -> Iterator[str]:
-    """Lines of what differs; not of `written` keys, whose text is the environment's and may change."""
-    for name in now:
-        old, new = before.get(name), now[name]
-        if f"{prefix}{name}" in written:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, written, f"{prefix}{name}.")
-        elif old != new:
-            yield f"{prefix}{name}: {old} → {new}"

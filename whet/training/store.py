@@ -53,7 +53,8 @@ def open_store(
     loggers = [name for name in trainer.logger if prints or name != "console"]
     tracker = _open_tracker(config, loggers, folder, console)
     stack.callback(tracker.close)
-    if not (trainer.val_only and folder.config.exists()):  # it tells how the run was trained
+    finished = loader is not None and checkpoint is not None and checkpoint.step >= total_steps
+    if not ((trainer.val_only or finished) and folder.config.exists()):  # it tells how the run was trained
         folder.write_config(anchored(config).to_yaml())
     return RunStore(folder, checkpoints, checkpoint, tracker)
 
