@@ -188,7 +188,7 @@ def test_finished_run_is_left_as_it_is(copy, few_rows):
     code, text = train(copy, *few_rows)
     assert code == 0, text
     assert "nothing was trained: this run has finished, at step 6" in text
-    assert "trainer.max_steps=7 or more trains on; trainer.experiment_name=NAME starts a new run" in text
+    assert "  more steps trainer.max_steps=7 or more\n  new run    trainer.experiment_name=NAME\n" in text
     assert "differs" not in text
     code, text = train(copy, *few_rows, "worker.actor.optim.lr=0.5")
     assert code == 0, text

@@ -115,7 +115,7 @@ def done_lines(
             lines.append(Text.assemble((f"  {label:<11}", "dim"), (change, "bold green"), ("  on validation", "dim")))
     lines.append(Text.assemble(("  run folder ", "dim"), str(folder)))
     if resume is not None:
-        label = "resume" if seconds is not None else "to go on"
+        label = "resume" if seconds is not None else "more steps"
         lines.append(Text.assemble((f"  {label:<11}", "dim"), visible(resume)))
     return lines
 

@@ -149,7 +149,7 @@ class FitLoop(ABC):
         if state.step < self.total_steps and not self.config.trainer.val_only:
             resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
         if not trained and state.step >= self.total_steps and not self.config.trainer.val_only:
-            resume = f"{more_steps(self.config, state.step)} trains on; {new_run(self.config)} starts a new run"
+            resume = f"{more_steps(self.config, state.step)}\n  new run    {new_run(self.config)}"
             self.console.done(state.step, self.store.folder.path, None, state.before, state.latest, resume)
             return
         self.console.done(state.step, self.store.folder.path, seconds, state.before, state.latest, resume)
