@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "checkpoint": {"errors"},
     "tracking": {"checkpoint"} | GROUND,
     "plots": {"tracking"} | GROUND,
+    "sweeps": {"plots"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
     "rewards": BELOW | {"sandbox"},
-    "training": STEP | RUN | BELOW,
+    "training": STEP | RUN | BELOW | {"plots"},
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps"},
     "__main__": {"cli"},
 }
 

@@ -80,7 +80,7 @@ def test_a_step_is_one_line_in_full_where_there_is_no_terminal():
     Console(stream=stream, total_steps=60).step(12, STEP)
     assert stream.getvalue() == (
         "step 12/60  reward  0.712  acc  68.2%  len  143  kl 0.0021  entropy 0.51  grad  0.83    3.2s  "
-        "(rollout 1.9 reward 0.1 update 1.2)    1,243 tok/s\n"
+        "(rollout 1.9 reward 0.1 update 1.2)    1,243 tok/s  2m 34s left\n"
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from whet_process import outcome, run_folder, settled, train
 
+from whet.training.answer_check import FORMS, WRONG
+
 NO_VALIDATION = ("trainer.val_before_train=false", "trainer.val_freq=-1")
 STEPS = ("trainer.max_steps=4", "trainer.save_freq=-1", "worker.reward.num_cpus=1")
 # The judge is down while the file `down` is there, from the second step's samples on: a step scores 16.
@@ -36,7 +38,7 @@ def judge(tmp_path: Path) -> str:
 def test_the_steps_before_are_saved_and_the_run_resumes_as_if_nothing_had_happened(tmp_path, few_rows, judge):
     code, text = train(tmp_path / "whole", *few_rows, *NO_VALIDATION, *STEPS, judge)
     assert code == 0, text
-    dry_run = 2
+    dry_run = 2 + len(FORMS) + len(WRONG)  # rows, and the forms of the first row's answer
     (tmp_path / "down").write_text(str(dry_run + 2 * 16))
     code, text = train(tmp_path / "stopped", *few_rows, *NO_VALIDATION, *STEPS, judge)
     assert code == 1, text
@@ -62,7 +64,7 @@ def test_validation_without_a_score_stops_before_training(tmp_path, few_rows, ju
 
 @pytest.mark.slow
 def test_validation_without_a_score_keeps_the_step_before_it(tmp_path, few_rows, judge):
-    (tmp_path / "down").write_text(str(2 + 16))
+    (tmp_path / "down").write_text(str(2 + len(FORMS) + len(WRONG) + 16))
     arguments = (*few_rows, *STEPS, "trainer.val_before_train=false", "trainer.val_freq=1", judge)
     code, text = train(tmp_path, *arguments)
     assert code == 1, text

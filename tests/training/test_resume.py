@@ -183,11 +183,29 @@ def test_newest_checkpoint_that_may_be_fine_is_never_passed_over(copy, few_rows,
 
 def test_finished_run_is_left_as_it_is(copy, few_rows):
     run = run_folder(copy)
-    before = outcome(run, 6), (run / "metrics.jsonl").read_bytes(), steps(run)
+    files = (run / "metrics.jsonl", run / "config.yaml")
+    before = outcome(run, 6), [file.read_bytes() for file in files], steps(run)
     code, text = train(copy, *few_rows)
     assert code == 0, text
-    assert "finished after 6 of 6 steps" in text
-    assert (outcome(run, 6), (run / "metrics.jsonl").read_bytes(), steps(run)) == before
+    assert "nothing was trained: this run has finished, at step 6" in text
+    assert "  more steps trainer.max_steps=7 or more\n  new run    trainer.experiment_name=NAME\n" in text
+    assert "differs" not in text
+    code, text = train(copy, *few_rows, "worker.actor.optim.lr=0.5")
+    assert code == 0, text
+    assert "nothing was trained" in text
+    assert "  worker.actor.optim.lr: 0.001 → 0.5\n" in text
+    assert (outcome(run, 6), [file.read_bytes() for file in files], steps(run)) == before
+
+
+def test_another_model_in_the_folder_of_a_run_is_refused(copy, few_rows, quickstart):
+    model = shutil.copytree(quickstart / "model", copy / "mine")  # of the same shape
+    run = run_folder(copy)
+    before = (run / "config.yaml").read_text()
+    code, text = train(copy, *few_rows, "trainer.max_steps=9", f"worker.actor.model.model_path={model}")
+    assert code == 2
+    assert f"worker.actor.model.model_path={model}: {run} holds a run of another model, whet/quickstart, at" in text
+    assert "trainer.experiment_name=NAME" in text
+    assert (run / "config.yaml").read_text() == before
 
 
 def test_more_steps_continue_a_finished_run(copy, tmp_path, few_rows):

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from whet.errors import RewardsFailedError, UserError
@@ -84,6 +86,21 @@ class RewardScorer:
                     raise UserError(f"{KEY}={self._spec}: {result} (tried with row {row.prompt.uid})")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
+
+    def trial(self, samples: list[Sample], end: float) -> list[Scores | None]:
+        """Score samples without reporting or counting anything; None for those without a score by the time `end`.
+
+        `end` is of `time.monotonic`. Calls that still run then are given up, and cost their workers.
+        """
+        calls, found = self._calls(samples), dict.fromkeys(map(id, samples))
+        ended: SimpleQueue[tuple[int, Outcome | BaseException]] = SimpleQueue()
+        made = [self._as_call(group) for group in calls]
+        with self._pool.calling(made, lambda *each: ended.put(each)), contextlib.suppress(Empty):
+            for _ in calls:
+                position, outcome = ended.get(timeout=max(0.0, end - time.monotonic()))
+                results = outcome.results if isinstance(outcome, Outcome) else []
+                found |= {id(s): r for s, r in zip(calls[position], results) if not isinstance(r, str)}
+        return [found[id(sample)] for sample in samples]
 
     def score(self, samples: list[Sample], progress: Callable[[int], None] | None = None) -> dict[str, float]:
         """Fill `scores` and `failure` of every sample and count failures; `progress` hears how many just finished."""

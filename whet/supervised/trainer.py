@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from whet.config.files import anchored
 from whet.learn.protocol import Learner
 from whet.supervised.likelihood import NO_VERSION, NegativeLogLikelihood, summed_loss
 from whet.tracking.console import Console
@@ -81,7 +82,7 @@ class SftTrainer(FitLoop):
             "before": state.before,
             "latest": state.latest,
             "loader": loader.state_dict() if loader else None,
-            "config": self.config.stored(),
+            "config": anchored(self.config).stored(),
         }
         if state.latest.get("step") == state.step and math.isfinite(state.latest["val/loss"]):
             meta["score"] = -state.latest["val/loss"]

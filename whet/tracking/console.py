@@ -7,8 +7,10 @@ What models and users wrote is shown as text: markup is not parsed and control c
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -27,9 +29,11 @@ from rich.progress import (
 from rich.text import Text
 
 from whet.tracking.lines import Field, done_lines, generations, line, step_fields, validation_fields, visible
+from whet.tracking.progress import RunProgress, duration
 from whet.types import Sample
 
 PLAIN_TABLE_WIDTH = 120
+CURVE_WIDTH = 16  # characters of the reward's curve beside the bar of the run
 
 
 class Console:
@@ -52,6 +56,7 @@ class Console:
         self._log = log
         self._progress: Progress | None = None
         self._stages = 0
+        self._run = RunProgress()
 
     def log_to(self, path: Path) -> None:
         """Write everything but the bars to this file from now on."""
@@ -64,7 +69,7 @@ class Console:
             yield _stand_still
             return
         progress = self._open_progress()
-        task = progress.add_task(name, total=total)
+        task = progress.add_task(name, total=total, curve="")
 
         def advance(n: int = 1) -> None:
             progress.advance(task, n)
@@ -77,7 +82,8 @@ class Console:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """One line for a training step."""
-        self._fields(step_fields(step, self.total_steps, metrics))
+        self._run.log(step, metrics)
+        self._fields(step_fields(step, self.total_steps, metrics, self._run.left(self.total_steps)))
 
     def validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """One line for a validation."""
@@ -105,12 +111,15 @@ class Console:
         self,
         step: int,
         folder: Path,
-        seconds: float,
+        seconds: float | None,
         before: Mapping[str, float] | None = None,
         after: Mapping[str, float] | None = None,
         resume: str | None = None,
     ) -> None:
-        """Closing lines: validation before → after, the run folder, and how to go on."""
+        """Closing lines: validation before → after, the run folder, and how to go on.
+
+        `seconds` is None for a run that had finished before, so that nothing was trained.
+        """
         for text in done_lines(step, self.total_steps, folder, seconds, before or {}, after or {}, resume):
             self._say(text)
 
@@ -141,14 +150,30 @@ class Console:
                 BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 _Rate(),
-                TimeElapsedColumn(),
+                _Elapsed(),
+                TextColumn("{task.fields[curve]}", style="green"),
                 console=self._screen,
                 transient=True,
                 expand=True,
             )
+            if self._run.step:
+                self._add_run(self._progress)
             self._progress.start()
         self._stages += 1
         return self._progress
+
+    def _add_run(self, progress: Progress) -> None:
+        """Show the whole run above its stages."""
+        run, left = self._run, self._run.left(self.total_steps)
+        curve = run.sparkline(CURVE_WIDTH) if "utf" in (self._screen.encoding or "") else ""
+        progress.add_task(
+            "run",
+            total=self.total_steps,
+            completed=run.step,
+            curve=curve,
+            began=run.began,
+            left="" if left is None else f"{duration(left)} left",
+        )
 
     def _close_progress(self) -> None:
         self._stages -= 1
@@ -158,11 +183,22 @@ class Console:
 
 
 class _Rate(ProgressColumn):
-    """How many a second."""
+    """How many a second; of a whole run, the time that is left."""
 
     def render(self, task: Task) -> Text:
+        if "left" in task.fields:
+            return Text(task.fields["left"], style="cyan")
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.1f}/s", style="dim")
+
+
+class _Elapsed(TimeElapsedColumn):
+    """Time since a stage or the run began."""
+
+    def render(self, task: Task) -> Text:
+        if "began" not in task.fields:
+            return super().render(task)
+        return Text(str(timedelta(seconds=int(time.monotonic() - task.fields["began"]))), style="progress.elapsed")
 
 
 def _plain_screen(stream: TextIO) -> Screen:

@@ -13,9 +13,10 @@ from rich.cells import cell_len, chop_cells
 from rich.table import Table
 from rich.text import Text
 
+from whet.tracking.progress import duration
 from whet.types import Sample
 
-KL = ("actor/kl_loss", "actor/reward_kl", "actor/ppo_kl")  # the first that the run computes
+KL = ("actor/kl_loss", "actor/reward_kl")  # to the reference; the first that the run computes
 STAGES = {
     "timing_s/rollout": "rollout",
     "timing_s/reward": "reward",
@@ -35,8 +36,11 @@ class Field:
     rank: int
 
 
-def step_fields(step: int, total: int, metrics: Mapping[str, float]) -> list[Field]:
-    """The fields of a step's line; a metric that the run does not compute is left out."""
+def step_fields(step: int, total: int, metrics: Mapping[str, float], left: float | None = None) -> list[Field]:
+    """The fields of a step's line; a metric that the run does not compute is left out.
+
+    `left` is the time until the end of the run, in seconds.
+    """
     kl = next((name for name in KL if name in metrics), KL[0])
     stages = [f"{short} {metrics[name]:.1f}" for name, short in STAGES.items() if name in metrics]
     fields = [
@@ -51,6 +55,7 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float]) -> list[Fie
         (5, _number("", metrics, "timing_s/step", "{:5.1f}s")),
         (10, Text(f"({' '.join(stages)})", "dim") if stages else None),
         (9, _number("", metrics, "perf/tokens_per_s", "{:7,.0f} tok/s")),
+        (11, Text.assemble((duration(left), ""), (" left", "dim")) if left is not None else None),
         (3, _trouble("rewards failed", metrics, "reward/failed")),
         (3, _trouble("updates skipped", metrics, "actor/grad_skipped")),
     ]
@@ -66,11 +71,17 @@ def validation_fields(step: int, total: int, metrics: Mapping[str, float]) -> li
         _number("len", metrics, "val/response_length_mean", "{:4.0f}"),
     ]
     for name in metrics:
-        if name.startswith("val/") and name not in VALIDATION_KNOWN:
+        if name.startswith("val/") and name not in VALIDATION_KNOWN and not _repeats_accuracy(name, metrics):
             form = "{:6.1%}" if "@" in name else "{:6.3f}"
             texts.append(_number(visible(name.removeprefix("val/")), metrics, name, form))
     texts.append(_number("", metrics, "timing_s/validate", "{:5.1f}s"))
     return [Field(text, rank) for rank, text in enumerate(texts) if text is not None]
+
+
+def _repeats_accuracy(name: str, metrics: Mapping[str, float]) -> bool:
+    """Return True for avg@k and pass@1 where they are the accuracy once more."""
+    again = name.startswith("val/avg@") or name == "val/pass@1"
+    return again and math.isclose(metrics[name], metrics.get("val/accuracy", math.nan), abs_tol=1e-9)
 
 
 def line(fields: Sequence[Field], width: int | None) -> Text:
@@ -85,15 +96,18 @@ def done_lines(
     step: int,
     total: int,
     folder: Path,
-    seconds: float,
+    seconds: float | None,
     before: Mapping[str, float],
     after: Mapping[str, float],
     resume: str | None,
 ) -> list[Text]:
-    """Closing lines: validation before → after, where the run is, how to go on."""
-    headline = "finished" if step >= total else "stopped"
-    count = f" after {step} of {total} steps" if total else ""
-    lines = [Text.assemble((headline, "bold"), f"{count} in {_duration(seconds)}")]
+    """Closing lines: validation before → after, where the run is, how to go on; `seconds` None if it was finished."""
+    if seconds is None:
+        lines = [Text.assemble(("nothing was trained", "bold"), f": this run has finished, at step {step}")]
+    else:
+        headline = "finished" if step >= total else "stopped"
+        count = f" after {step} of {total} steps" if total else ""
+        lines = [Text.assemble((headline, "bold"), f"{count} in {duration(seconds)}")]
     shown = [("val/accuracy", "accuracy", "{:.1%}"), ("val/reward", "reward", "{:.3f}"), ("val/loss", "loss", "{:.4f}")]
     for name, label, form in shown:
         if name in before and name in after:
@@ -101,7 +115,8 @@ def done_lines(
             lines.append(Text.assemble((f"  {label:<11}", "dim"), (change, "bold green"), ("  on validation", "dim")))
     lines.append(Text.assemble(("  run folder ", "dim"), str(folder)))
     if resume is not None:
-        lines.append(Text.assemble(("  resume     ", "dim"), visible(resume)))
+        label = "resume" if seconds is not None else "more steps"
+        lines.append(Text.assemble((f"  {label:<11}", "dim"), visible(resume)))
     return lines
 
 
@@ -171,9 +186,3 @@ def _number(label: str, metrics: Mapping[str, float], name: str, form: str) -> T
 def _trouble(label: str, metrics: Mapping[str, float], name: str) -> Text | None:
     value = metrics.get(name, 0)
     return Text(f"{label} {value:g}", style="bold yellow") if value else None
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s" if minutes else f"{seconds:.1f}s"

@@ -1,6 +1,6 @@
 """The folder of one run: made, probed and locked before any work starts.
 
-Layout: `config.yaml`, `metrics.jsonl`, `run.log`, `samples/`, and the checkpoints `global_step_N/`.
+Layout: `config.yaml`, `metrics.jsonl`, `curves.svg`, `run.log`, `samples/`, and the checkpoints `global_step_N/`.
 metrics.jsonl has one strict JSON object per line and is only ever appended to; every sample of a step is a row of one
 Parquet file in samples/, for people to read and query.
 """
@@ -60,6 +60,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """One JSON object per step."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """Charts of the metrics, as of the latest validation."""
+        return self.path / "curves.svg"
 
     @property
     def samples(self) -> Path:

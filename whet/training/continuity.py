@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
 from typing import Any
 
 from transformers import PretrainedConfig
 
 from whet.checkpoint.manifest import MANIFEST, Checkpoint
 from whet.config import Config
-from whet.config.secrets import LEFT_OUT, masked
 from whet.errors import UserError
 from whet.model.lora import KEY as LORA
 from whet.tracking.console import Console
@@ -36,17 +34,23 @@ _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_a
 
 
 def check_continues(
-    checkpoint: Checkpoint, config: Config, model: PretrainedConfig, job: str, console: Console
+    checkpoint: Checkpoint, config: Config, model: PretrainedConfig, job: str, console: Console, own: bool
 ) -> None:
-    """Raise a `UserError` unless the run can continue from a checkpoint; warn where the config has changed since."""
+    """Raise a `UserError` unless the run can continue from a checkpoint; warn where the config has changed since.
+
+    The run's `own` checkpoint must be of the very model that the config names; another one of any that fits it.
+    """
+    from whet.training.differences import changed_keys, check_same_model
+
     _check_job(checkpoint, job)
     check_meta(checkpoint, job)
+    if own:
+        check_same_model(checkpoint, config)
     check_shape(checkpoint, model)
     console.note(f"continuing from {checkpoint.path}")
     _check_adapters(checkpoint, config)
     _check_optimizer(checkpoint, config)
-    changed = list(_changes(masked(checkpoint.meta["config"], mark=LEFT_OUT), config.stored(), config.written))
-    if changed:
+    if changed := changed_keys(checkpoint, config):
         console.warn("the config differs from the one this checkpoint was made with:\n  " + "\n  ".join(changed))
 
 
@@ -154,15 +158,3 @@ def _check_adapters(checkpoint: Checkpoint, config: Config) -> None:
                 f"{LORA}.{name}={value}: the adapters in {checkpoint.path} were trained with {before[name]}; set it to "
                 "that, or start a new run under another trainer.experiment_name"
             )
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any], written: Collection[str], prefix: str = "") -> Iterator[str]:
-    """Lines of what differs; not of `written` keys, whose text is the environment's and may change."""
-    for name in now:
-        old, new = before.get(name), now[name]
-        if f"{prefix}{name}" in written:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, written, f"{prefix}{name}.")
-        elif old != new:
-            yield f"{prefix}{name}: {old} → {new}"

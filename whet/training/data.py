@@ -16,7 +16,7 @@ from whet.training.parts import resolver
 from whet.training.stages import Stages
 from whet.types import Prompt
 
-CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
+CHECKED_ROWS = 4  # rows that the reward function is tried on before weights are loaded
 Row = TypeVar("Row")
 
 

@@ -17,6 +17,9 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
+from whet.training.curves import Curves
+from whet.training.differences import more_steps, new_run
+from whet.training.doctor import Doctor, Finding, rules
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
 from whet.training.store import RunStore
@@ -34,13 +37,15 @@ class FitLoop(ABC):
         self.store, self.interrupt, self.console = store, interrupt, console
         self.total_steps = total_steps
         self.watch = DivergenceWatch()
+        self.doctor = Doctor(store.folder.path, console.warn, rules(config))
+        self.curves = Curves(store.folder, config.trainer.experiment_name, console.warn)
 
     def fit(self) -> None:
         """Train to the last step."""
         state, config = self.state, self.config.trainer
         self.restore()
         check_weights(self.trained, self.store.checkpoint)
-        started = time.perf_counter()
+        started, begun_at = time.perf_counter(), state.step
         if config.val_only or (config.val_before_train and state.step == 0):
             self.report(self.validate())
         while state.step < self.total_steps and not config.val_only and not self.interrupt.asked:
@@ -49,7 +54,9 @@ class FitLoop(ABC):
             self.stop_if(self.watch.observe(metrics), metrics)
             metrics |= self.validate_if_due(metrics)
             self.step_measured(metrics)
-            self.report(metrics | self.validate_if_due(metrics))  # this may have become the last step
+            metrics |= self.validate_if_due(metrics)  # this may have become the last step
+            self.report(metrics)
+            self.doctor.observe(state.step, metrics)
             self.step_reported()
             last = state.step == self.total_steps or self.interrupt.asked
             if last:
@@ -57,7 +64,7 @@ class FitLoop(ABC):
             # A state that could not be updated may be a broken one: the checkpoints before it stay the newest.
             if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
                 self.save()
-        self.say_goodbye(time.perf_counter() - started)
+        self.say_goodbye(time.perf_counter() - started, trained=state.step > begun_at)
 
     @property
     @abstractmethod
@@ -92,6 +99,7 @@ class FitLoop(ABC):
         """Send a step's metrics wherever the config wants them."""
         if metrics:  # a run without validation data has nothing to say before its first step
             self.store.tracker.log(self.state.step, metrics)
+            self.curves.logged(validated=any(name.startswith("val/") for name in metrics))
 
     def end_at(self, step: int) -> None:
         """Make this the last step of the run."""
@@ -101,6 +109,7 @@ class FitLoop(ABC):
         """End the run with an error where there is a reason, after reporting the step's metrics."""
         if reason is not None:
             self.report(metrics or {})
+            self.curves.draw()
             raise diverged(self.config, self.store.folder.path, self.state.step, reason)
 
     def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
@@ -125,6 +134,7 @@ class FitLoop(ABC):
     def stopped(self, error: RewardsFailedError) -> RewardsFailedError:
         """Save the state, unless it is saved already, and say in the error how the run continues."""
         step = self.state.step
+        self.doctor.note(Finding("rewards", step, str(error)))
         if step == 0:
             return RewardsFailedError(f"{error} Nothing was trained yet; start the run again.")
         folder = self.store.checkpoints.folder / f"global_step_{step}"
@@ -132,11 +142,16 @@ class FitLoop(ABC):
             self.save()
         return RewardsFailedError(f"{error} The same command goes on from {folder}.")
 
-    def say_goodbye(self, seconds: float) -> None:
-        """Print the closing lines."""
+    def say_goodbye(self, seconds: float, trained: bool = True) -> None:
+        """Print the closing lines; `trained` is False if the run had finished before."""
         state, resume = self.state, None
+        self.curves.draw()
         if state.step < self.total_steps and not self.config.trainer.val_only:
             resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
+        if not trained and state.step >= self.total_steps and not self.config.trainer.val_only:
+            resume = f"{more_steps(self.config, state.step)}\n  new run    {new_run(self.config)}"
+            self.console.done(state.step, self.store.folder.path, None, state.before, state.latest, resume)
+            return
         self.console.done(state.step, self.store.folder.path, seconds, state.before, state.latest, resume)
 
 

@@ -9,13 +9,17 @@ from transformers.utils import logging as transformers_logging
 from whet.config import Config, run_folder, summary_lines
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
+from whet.training.answer_check import check_answers
 from whet.training.checked import check_run
 from whet.training.data import count_steps, open_data
+from whet.training.doctor import Doctor
 from whet.training.interrupt import Interrupt
 from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer
 from whet.training.store import open_store
 from whet.training.trainer import Trainer
+
+DRY_RUN_ROWS = 2
 
 
 def train(config: Config) -> bool:
@@ -43,8 +47,10 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     # 3. store, and the reward workers, whose prints it holds
     folder = stack.enter_context(RunFolder(run_folder(config)))
     scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
-    scorer.check(rows)
+    scorer.check(rows[:DRY_RUN_ROWS])
     store = open_store(run, folder, data.train, steps, console, stack)
+    if finding := check_answers(scorer, rows):
+        Doctor(folder.path, console.warn).report(finding)
     # 4. models
     prepare_device(run, console)
     plan = run.plan(store.checkpoint, steps, folder.path)

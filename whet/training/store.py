@@ -31,10 +31,11 @@ def starting_point(
 ) -> Checkpoint | None:
     """The checkpoint to continue from: the newest good one of this run, else the one named, else none.
 
-    It must be one of the same `job`, the command that wrote it, and of a model of the same shape.
+    It must be one of the same `job`, the command that wrote it, and of a model of the same shape; the run's own newest
+    one must be of the very model that the config names.
     """
     trainer = config.trainer
-    found = store.last() if trainer.find_last_checkpoint else None
+    found = own = store.last() if trainer.find_last_checkpoint else None
     if found is None and trainer.load_checkpoint_path is not None:
         found = store.open(resolve_path(config, trainer.load_checkpoint_path))
     elif not trainer.find_last_checkpoint:
@@ -44,7 +45,7 @@ def starting_point(
         return None
     from whet.training.continuity import check_continues
 
-    check_continues(found, config, model, job, console)
+    check_continues(found, config, model, job, console, own is not None)
     return found
 
 
@@ -118,7 +119,8 @@ def open_store(
     loggers = [name for name in trainer.logger if prints or name != "console"]
     tracker = _open_tracker(config, loggers, folder, console)
     stack.callback(tracker.close)
-    if not (trainer.val_only and folder.config.exists()):  # it tells how the run was trained
+    finished = loader is not None and checkpoint is not None and checkpoint.step >= total_steps
+    if not ((trainer.val_only or finished) and folder.config.exists()):  # it tells how the run was trained
         folder.write_config(anchored(config).to_yaml())
     return RunStore(folder, checkpoints, checkpoint, tracker)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from whet.config.files import anchored
 from whet.errors import RewardsFailedError
 from whet.learn.protocol import Trained
 from whet.rewards.scorer import RewardScorer
@@ -165,7 +166,7 @@ class Trainer(FitLoop):
             "loader": loader.state_dict() if loader else None,
             "control": self.control.state_dict(),
             "stages": self.stages.state_dict(),
-            "config": self.stages.base.stored(),
+            "config": anchored(self.stages.base).stored(),
         }
         if state.latest.get("step") == state.step:  # only what was validated at this very step can be called best
             score = state.latest.get("val/accuracy", state.latest["val/reward"])

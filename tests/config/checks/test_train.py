@@ -68,9 +68,7 @@ def test_extensions_may_add_names():
     extended = ["algorithm.extensions=[mine.py]", "algorithm.adv_estimator=mine", "worker.actor.loss_type=ours"]
     assert problems_of(*extended) == []
     config = with_values(load_config([*REQUIRED, *extended]), {"algorithm.extensions": []})
-    with pytest.raises(
-        UserError, match=r"adv_estimator=mine: mine is not one of (.|\n)*loss_type=ours: ours is"
-    ):
+    with pytest.raises(UserError, match=r"adv_estimator=mine: mine is not one of (.|\n)*loss_type=ours: ours is"):
         check_config(config)
 
 

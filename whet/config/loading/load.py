@@ -20,6 +20,7 @@ from whet.config.keys import with_values
 from whet.config.loading.arguments import is_config_file, read_arguments
 from whet.config.loading.interpolation import References
 from whet.config.loading.layer import Layer, fill_presets
+from whet.config.loading.seeds import fill_seeds
 from whet.config.loading.yaml_file import read_files
 from whet.config.problems import Problem, raise_problems
 from whet.config.schema import Config, all_keys
@@ -101,6 +102,7 @@ def combine(
     layers = [layer for _, layer in read] + given
     for layer in layers:
         fill_presets(layer)
+        fill_seeds(layer)
     merged = _merged(layers)
     found = problems or []
     for problem in (problem for layer in layers for problem in layer.problems):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.config.keys import about, key, section
+from whet.config.keys import LARGEST_SEED, about, key, section
 from whet.config.registry import Registry
 
 PRESETS: dict[str, dict[str, None]] = {"colocated": {"rollout": None, "learn": None}}
@@ -29,6 +29,12 @@ class TrainerConfig:
     max_steps: int | None = key(None, "training steps; replaces total_epochs when set", least=1)
     project_name: str = key("whet", "project, for loggers and the run folder")
     experiment_name: str = key("demo", "experiment, for loggers and the run folder")
+    seed: int | None = key(
+        None,
+        "sets data.seed and worker.rollout.seed, where the same file or command line gives none",
+        least=0,
+        most=LARGEST_SEED,
+    )
     logger: list[str] = field(
         default_factory=lambda: ["console", "file"],
         metadata=about(

@@ -1,0 +1,1 @@
+"""Runs of every combination of some values: what they are, running them one after the other, and their table."""
