@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,7 @@ def test_close_does_not_wait_for_a_stopped_worker(scorer):
 
 
 def test_a_stopped_worker_cannot_block_a_large_call(scorer, monkeypatch):
-    monkeypatch.setattr(scorer._config, "timeout", 1.0)
+    monkeypatch.setattr(scorer, "_config", replace(scorer._config, timeout=1.0))
     one = sample("pid")
     scorer.score([one])
     os.kill(int(one.reward), signal.SIGSTOP)

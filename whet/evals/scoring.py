@@ -8,7 +8,8 @@ from pathlib import Path
 
 from whet.config import Config
 from whet.data.columns import lookup
-from whet.errors import RewardsFailedError
+from whet.data.sources import MediaError, column_items
+from whet.errors import RewardsFailedError, UserError
 from whet.evals.answers import Answer
 from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
@@ -17,7 +18,9 @@ from whet.evals.respond import Answers
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.measure import correctness
-from whet.types import Prompt, Sample
+from whet.types import Media, Prompt, Sample
+
+READ_AT_ONCE = 64  # answers whose images are decoded together
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ class Judge:
             resolve = lambda value: find(config, examples, value)  # noqa: E731
             log = folder / "reward.log"
             self._scorer = stack.enter_context(
-                RewardScorer(dataset.reward_function, reward, resolve, console.warn, log)
+                RewardScorer(dataset.reward_function, reward, resolve, console.warn, log, config.sandbox)
             )
             self._scorer.check([self._prompt(each) for each in list(questions.by_uid.values())[:2]])
 
@@ -85,7 +88,9 @@ class Judge:
     def _by_function(self, pairs: list[tuple[Question, int, Answer]]) -> list[Scored]:
         assert self._scorer is not None
         samples = [self._sample(*pair) for pair in pairs]
-        self._scorer.score(samples)
+        size = READ_AT_ONCE if self._scorer.wants("images") else max(1, len(samples))
+        for start in range(0, len(samples), size):
+            self._score(pairs[start : start + size], samples[start : start + size])
         try:
             self._scorer.require_scores(samples, self._questions.dataset.name)
         except RewardsFailedError as error:
@@ -104,6 +109,30 @@ class Judge:
             )
             for (question, index, answer), sample in zip(pairs, samples)
         ]
+
+    def _score(self, pairs: list[tuple[Question, int, Answer]], samples: list[Sample]) -> None:
+        """Score samples, with their images in memory meanwhile where the function asks for them."""
+        assert self._scorer is not None
+        if self._scorer.wants("images"):
+            media: dict[str, Media] = {}
+            for (question, _, _), sample in zip(pairs, samples):
+                if question.uid not in media:
+                    media[question.uid] = self._media(question)
+                sample.prompt.media = media[question.uid]
+        self._scorer.score(samples)
+        for sample in samples:
+            sample.prompt.media = None
+
+    def _media(self, question: Question) -> Media:
+        """Images of a question's column, decoded; those of a chat are not looked for."""
+        from whet.data.images import decode, open_image
+
+        data = self._questions.data
+        folder = Path(data.image_dir) if data.image_dir else None
+        try:
+            return Media([decode(open_image(each, folder)) for each in column_items(question.row, data.image_key)])
+        except MediaError as error:
+            raise UserError(f"{question.uid}: an image (column {data.image_key!r}) {error}.") from error
 
     def _sample(self, question: Question, index: int, answer: Answer) -> Sample:
         ids = [0] * answer.length  # a reward function sees only how many there are

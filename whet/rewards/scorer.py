@@ -12,20 +12,24 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
-from whet.rewards.dispatch import check_sources
-from whet.rewards.function import KEY, read_source
+from whet.rewards.dispatch import check_sources, runs_programs
+from whet.rewards.function import KEY, is_scorer, read_source
+from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
 from whet.rewards.process import WorkerSetup
+from whet.rewards.programs.opened import check_sandbox
 from whet.rewards.result import LARGEST, Scores
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.config.schema.reward import RewardConfig
+    from whet.config.schema.sandbox import SandboxConfig
 
 log = logging.getLogger("whet")
 
@@ -44,23 +48,32 @@ class RewardScorer:
         resolve: Callable[[str], Path] = Path,
         warn: Callable[[str], None] = log.warning,
         output: Path | None = None,
+        sandbox: SandboxConfig | None = None,
     ) -> None:
-        """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it)."""
+        """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it).
+
+        `sandbox` is for programs that the function runs; None takes the defaults.
+        """
         if not config.timeout > 0:
             raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
         if not abs(config.fallback) <= LARGEST:
             raise UserError(f"worker.reward.fallback: {config.fallback} must be finite and within ±{LARGEST:g}")
         self._spec = spec or "(by data_source)"
         self._by_source = not spec
+        self._scorers = {spec} if spec and is_scorer(spec) else set()  # of whet's own, by name
         self._config = config
+        self._sandbox = sandbox
         self._warn = warn
         self._output = output
         self._names: set[str] = set()  # of all scores so far
         self._last_failure: Outcome | None = None
         self._batch: bool | None = None
+        self._wanted: frozenset[str] = frozenset()  # of `inputs.ASKED`
+        self.decode: Decode | None = None  # makes texts of turns; set by what has a tokenizer
         self._reported: set[tuple[str, str]] = set()
         options = dict(config.reward_function_kwargs)
-        setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output)
+        programs = asdict(sandbox) if sandbox else {}
+        setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output, programs)
         self._pool = WorkerPool(setup, config.num_cpus)
 
     def __enter__(self) -> RewardScorer:
@@ -72,7 +85,9 @@ class RewardScorer:
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
         if self._by_source:
-            check_sources((prompt.uid, prompt.extra) for prompt in prompts)
+            self._scorers |= check_sources((prompt.uid, prompt.extra) for prompt in prompts)
+        if any(runs_programs(name) for name in self._scorers):
+            check_sandbox(self._sandbox)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]
@@ -145,8 +160,13 @@ class RewardScorer:
     def scores_batches(self) -> bool:
         """True if the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
         if self._batch is None:
-            self._batch = self._pool.start()
+            self._batch, self._wanted = self._pool.start()
         return self._batch
+
+    def wants(self, name: str) -> bool:
+        """True if the function asks for "images", "videos" or "turns"."""
+        self.scores_batches()
+        return name in self._wanted
 
     def _call_each(
         self, groups: list[list[Sample]], settle: Callable[[list[Sample], Outcome], None] | None = None
@@ -165,7 +185,8 @@ class RewardScorer:
     def _as_call(self, group: list[Sample]) -> Call:
         first = group[0]
         seed = f"{first.prompt.uid}/{first.index}/{first.version}".encode("utf-8", "surrogatepass")
-        return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
+        inputs = [reward_input(sample, self._wanted, self.decode) for sample in group]
+        return Call(seed, inputs, self._budget(len(group)))
 
     def _budget(self, size: int) -> float:
         """Seconds for a call with so many samples."""
@@ -233,17 +254,6 @@ def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
     return {
         "reward/failed": float(counts.total()),
         **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
-    }
-
-
-def reward_input(sample: Sample) -> dict[str, Any]:
-    """Return what a reward function sees of a sample: every column of its row, and three keys no column can hide."""
-    return {
-        "prompt": sample.prompt.text,
-        **sample.prompt.extra,
-        "response": sample.text,
-        "response_length": len(sample.ids),
-        "ground_truth": sample.prompt.answer,
     }
 
 

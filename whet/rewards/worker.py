@@ -27,6 +27,7 @@ from whet.errors import UserError
 from whet.rewards.baseline import Baseline
 from whet.rewards.function import find_function, load_module
 from whet.rewards.keeper import WHERE_SIGNAL
+from whet.rewards.programs import opened
 from whet.rewards.result import BadResultError, read_batch, read_scores
 from whet.rewards.signature import RewardFunction, bind
 from whet.rewards.wire import (
@@ -51,8 +52,8 @@ _seed = random.seed
 _random_bits = random.getrandbits
 
 
-def main(channel: int, trace: int) -> None:
-    """Serve one pool; the arguments are inherited file descriptors. Does not return."""
+def main(channel: int, trace: int, scratch: str) -> None:
+    """Serve one pool; the arguments are inherited file descriptors and a folder to make. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for descriptor in (channel, trace):
         set_inheritable(descriptor, False)
@@ -62,7 +63,7 @@ def main(channel: int, trace: int) -> None:
     with contextlib.suppress(OSError):  # when memory runs out, a worker should go before the trainer
         Path("/proc/self/oom_score_adj").write_text("1000")
     try:
-        serve(Socket(channel))
+        serve(Socket(channel), scratch)
     except (EOFError, ConnectionError):
         _exit(0)
     except BaseException as error:  # the user's code has closed or broken what answering needs
@@ -116,19 +117,21 @@ class Socket:
             close_descriptor(self._descriptor)
 
 
-def serve(channel: Socket) -> None:
+def serve(channel: Socket, scratch: str) -> None:
     """Say hello with the form of the function, or with what is wrong with it; then answer calls."""
-    source, declared, options = loads(channel.receive())
+    source, declared, options, sandbox = loads(channel.receive())
+    opened.configure(sandbox, scratch)
     sys.argv = [source.path]
     try:
         module = load_module(source)
         declared = declared or getattr(module, "REWARD_TYPE", None)
-        function = bind(find_function(module, source), source, declared, options)
+        needs = getattr(module, "REWARD_NEEDS", ())
+        function = bind(find_function(module, source), source, declared, options, needs)
     except UserError as error:
         channel.send(Reply(REFUSED, str(error)))
         return
     baseline = Baseline()
-    channel.send(Reply(HELLO, batch=function.form.batch))
+    channel.send(Reply(HELLO, batch=function.form.batch, wanted=function.wanted))
     sound = True
     while sound:
         reply = answer(function, channel.receive())
@@ -140,8 +143,9 @@ def serve(channel: Socket) -> None:
 def answer(function: RewardFunction, call: bytes) -> Reply:
     """Score one call and describe the outcome."""
     try:
-        seed, inputs = loads(call)
+        seed, inputs, seconds = loads(call)
         _seed_everything(seed)
+        opened.begin_call(seconds)
         value = _call(function, inputs)
         values = read_batch(value, len(inputs)) if function.form.batch else [value]
         return Reply(RESULTS, results=[_read(value, function.form.verl) for value in values])

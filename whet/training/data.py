@@ -17,6 +17,7 @@ from whet.training.stages import Stages
 from whet.types import Prompt
 
 CHECKED_ROWS = 2  # rows that the reward function is tried on before weights are loaded
+MOST_SOURCES = 64  # further rows, one of each data source, where scorers are chosen by it
 Row = TypeVar("Row")
 
 
@@ -47,6 +48,10 @@ def open_data(config: Config, model: ModelFolder, console: Console) -> tuple[Loa
             size = data.val_batch_size
             opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
         rows = rows or opened.prompts(range(min(CHECKED_ROWS, len(dataset))))
+        if config.worker.reward.reward_function is None:  # a scorer for each data source
+            tried = {prompt.uid for prompt in rows}
+            others = [i for i in dataset.first_of_each("data_source") if dataset.uids[i] not in tried]
+            rows += opened.prompts(others[:MOST_SOURCES])
     return Loaders(loader, val_loader), rows
 
 

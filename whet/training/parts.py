@@ -64,7 +64,7 @@ def open_scorer(config: Config, console: Console, output: Path | None = None) ->
     if is_scorer(spec) and knows_match(spec, config.algorithm.match):
         options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
         reward = replace(reward, reward_function_kwargs=options)
-    return RewardScorer(spec, reward, resolver(config), console.warn, output)
+    return RewardScorer(spec, reward, resolver(config), console.warn, output, config.sandbox)
 
 
 def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic | None) -> None:
