@@ -14,7 +14,9 @@ from whet.evals.answers import Answer
 from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
 from whet.evals.questions import Question, Questions, find
+from whet.evals.registry import VALIDATION
 from whet.evals.respond import Answers
+from whet.rewards.choice import by_data_source, with_match
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.measure import correctness
@@ -52,18 +54,34 @@ class Judge:
         dataset = questions.dataset
         self._scorer: RewardScorer | None = None
         self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
-        if dataset.reward_function:
-            reward = replace(
-                config.worker.reward,
-                reward_function=dataset.reward_function,
-                reward_function_kwargs=dataset.reward_function_kwargs,
-            )
-            resolve = lambda value: find(config, examples, value)  # noqa: E731
-            log = folder / "reward.log"
-            self._scorer = stack.enter_context(
-                RewardScorer(dataset.reward_function, reward, resolve, console.warn, log, config.sandbox)
-            )
-            self._scorer.check([self._prompt(each) for each in list(questions.by_uid.values())[:2]])
+        if not dataset.score:
+            self._scorer = stack.enter_context(self._open_scorer(examples, folder, console))
+            self._check(self._scorer)
+
+    def _open_scorer(self, examples: Path, folder: Path, console: Console) -> RewardScorer:
+        """The data set's own function, or what the config scores by."""
+        config, dataset = self._config, self._questions.dataset
+        reward = replace(config.worker.reward, reward_function_kwargs=dataset.reward_function_kwargs)
+        spec = dataset.reward_function or ""
+        if not spec or spec == config.worker.reward.reward_function:
+            options = with_match(spec, reward, config.algorithm.match)
+            reward = replace(reward, reward_function_kwargs=options)
+        resolve = lambda value: find(config, examples, value)  # noqa: E731
+        return RewardScorer(spec, reward, resolve, console.warn, folder / "reward.log", config.sandbox)
+
+    def _check(self, scorer: RewardScorer) -> None:
+        """Try the function on two rows; where data sources choose scorers, on one row of each source."""
+        questions = list(self._questions.by_uid.values())
+        tried = questions[:2]
+        if not self._questions.dataset.reward_function and by_data_source(self._config.worker.reward):
+            tried = list({str(each.row.get("data_source")): each for each in reversed(questions)}.values())[:64]
+        try:
+            scorer.check([self._prompt(each) for each in tried])
+        except UserError as error:
+            name = self._questions.dataset.name
+            if self._config.worker.reward.is_named or self._questions.dataset.reward_function or name == VALIDATION:
+                raise
+            raise UserError(f"{error}; or set eval.definitions.{name}.score to one of {', '.join(METRICS)}") from error
 
     def score(self, answers: Answers) -> list[Scored]:
         """Every answer, in the order of the questions."""

@@ -21,7 +21,8 @@ from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 from whet.errors import UserError
 from whet.rewards.calls import Backlog, Call, Done, Outcome, Task, outcome_of
 from whet.rewards.inputs import TooLargeError, check_size
-from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess, WorkerSetup
+from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.wire import REFUSED
 
 FAILED_STARTS = 3  # in a row, before the rest of the calls are given up

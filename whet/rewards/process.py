@@ -16,17 +16,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
 
 from whet.rewards.calls import Task
 from whet.rewards.channel import Channel
-from whet.rewards.function import RewardSource
 from whet.rewards.keeper import END_SECONDS, STATUS, WHERE_SIGNAL
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.wire import (
     BUSY,
     CALL_ID_BYTES,
@@ -55,17 +51,6 @@ _BOOT = (
 
 class WorkerGoneError(Exception):
     """The worker ended, or no longer keeps to the protocol; the message says how."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSetup:
-    """Settings that every worker of a pool is started with."""
-
-    source: RewardSource
-    declared: str | None  # worker.reward.reward_type
-    options: dict[str, Any]  # worker.reward.reward_function_kwargs
-    output: Path | None = None  # where the function's prints go; None drops them
-    sandbox: Mapping[str, Any] = field(default_factory=dict)  # sandbox.*, for programs that the function runs
 
 
 class WorkerProcess:
@@ -110,7 +95,7 @@ class WorkerProcess:
         self.deadline = time.monotonic() + START_SECONDS
         self._size = 0  # samples of its latest call
         self._call = os.urandom(CALL_ID_BYTES)
-        self.channel.send(self._call + pickle.dumps((setup.source, setup.declared, setup.options, dict(setup.sandbox))))
+        self.channel.send(self._call + pickle.dumps(setup))
 
     @property
     def ready(self) -> bool:

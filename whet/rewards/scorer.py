@@ -10,21 +10,23 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
+from whet.rewards.choice import Choice, choose
 from whet.rewards.dispatch import check_sources, runs_programs
-from whet.rewards.function import KEY, is_scorer, read_source
 from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
-from whet.rewards.process import WorkerSetup
 from whet.rewards.programs.opened import check_sandbox
 from whet.rewards.result import LARGEST, Scores
+from whet.rewards.setup import WorkerSetup
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
@@ -58,9 +60,12 @@ class RewardScorer:
             raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
         if not abs(config.fallback) <= LARGEST:
             raise UserError(f"worker.reward.fallback: {config.fallback} must be finite and within ±{LARGEST:g}")
-        self._spec = spec or "(by data_source)"
-        self._by_source = not spec
-        self._scorers = {spec} if spec and is_scorer(spec) else set()  # of whet's own, by name
+        self._file = f"{gettempdir()}/whet-pace-{os.urandom(8).hex()}"  # made by workers that keep a rate
+        chosen = choose(spec, config, resolve, self._file)
+        self._label = chosen.label
+        self._shown = chosen.label.partition("=")[2]
+        self._by_source = chosen.by_source
+        self._scorers = set(chosen.scorers)  # of whet's own, by name
         self._config = config
         self._sandbox = sandbox
         self._warn = warn
@@ -71,10 +76,7 @@ class RewardScorer:
         self._wanted: frozenset[str] = frozenset()  # of `inputs.ASKED`
         self.decode: Decode | None = None  # makes texts of turns; set by what has a tokenizer
         self._reported: set[tuple[str, str]] = set()
-        options = dict(config.reward_function_kwargs)
-        programs = asdict(sandbox) if sandbox else {}
-        setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output, programs)
-        self._pool = WorkerPool(setup, config.num_cpus)
+        self._pool = WorkerPool(_setup(chosen, config, output, sandbox), config.num_cpus)
 
     def __enter__(self) -> RewardScorer:
         return self
@@ -92,10 +94,12 @@ class RewardScorer:
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]
             if outcome.failure == "bad result":
-                raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
+                raise UserError(f"{self._label}: {outcome.detail} (tried with row {group[0].prompt.uid})")
             for row, result in zip(group, outcome.results):
                 if isinstance(result, str):
-                    raise UserError(f"{KEY}={self._spec}: {result} (tried with row {row.prompt.uid})")
+                    raise UserError(f"{self._label}: {result} (tried with row {row.prompt.uid})")
+            if outcome.failure and is_infrastructure(outcome):
+                raise UserError(f"{outcome.detail.rstrip().rpartition('UnreachableError: ')[2]}")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
@@ -149,13 +153,14 @@ class RewardScorer:
             shown = f" The last time it {_describe(last, self._config.timeout)}:\n{last.detail}".rstrip()
         prints = f" What it printed is in {self._output}." if self._output else ""
         raise RewardsFailedError(
-            f"{where}: {KEY}={self._spec} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
+            f"{where}: {self._label} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
             f"Correct the function, or the rows that it is given.{prints}"
         )
 
     def close(self) -> None:
         """End the worker processes."""
         self._pool.close()
+        Path(self._file).unlink(missing_ok=True)
 
     def scores_batches(self) -> bool:
         """True if the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
@@ -198,11 +203,12 @@ class RewardScorer:
 
     def _settle(self, group: list[Sample], outcome: Outcome) -> list[list[Sample]]:
         """Give the samples of a call what it returned; where a batch failed, return the calls to make instead."""
-        if outcome.failure and len(group) > 1:
+        if outcome.failure and len(group) > 1 and not is_infrastructure(outcome):
             self._report_batch(outcome, len(group))
             return [[sample] for sample in group]
         if outcome.failure:
-            self._fail(group[0], outcome)
+            for sample in group:
+                self._fail(sample, outcome)
             return []
         for sample, result in zip(group, outcome.results, strict=True):
             if isinstance(result, str):
@@ -221,7 +227,7 @@ class RewardScorer:
         if ("names", "") not in self._reported:
             self._reported.add(("names", ""))
             self._warn(
-                f"reward function {self._spec} has given scores of {MOST_NAMES} names; others are left out of the "
+                f"reward function {self._shown} has given scores of {MOST_NAMES} names; others are left out of the "
                 "metrics. A score's name must not depend on the sample."
             )
         return {name: number for name, number in scores.items() if name in self._names or name == "overall"}
@@ -238,14 +244,19 @@ class RewardScorer:
             return
         self._reported.add((outcome.failure, outcome.cause))
         what = f"{_describe(outcome, self._config.timeout)} on {sample.prompt.uid}, {consequence}"
-        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
+        self._warn(f"reward function {self._shown} {what} (shown once)\n{outcome.detail}".rstrip())
 
     def _report_batch(self, outcome: Outcome, size: int) -> None:
         if ("batch", outcome.failure) in self._reported:
             return
         self._reported.add(("batch", outcome.failure))
         what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
-        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
+        self._warn(f"reward function {self._shown} {what} (shown once)\n{outcome.detail}".rstrip())
+
+
+def is_infrastructure(outcome: Outcome) -> bool:
+    """True for a failure that other samples of the same call would have too: there is no server to score them."""
+    return outcome.cause.startswith("UnreachableError at ")
 
 
 def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
@@ -255,6 +266,14 @@ def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
         "reward/failed": float(counts.total()),
         **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
     }
+
+
+def _setup(chosen: Choice, config: RewardConfig, output: Path | None, sandbox: SandboxConfig | None) -> WorkerSetup:
+    declared = config.reward_type
+    if declared is None and config.manager is not None and not chosen.source.is_scorer:
+        declared = "batch" if config.manager == "batch" else "sequential"
+    programs = asdict(sandbox) if sandbox else {}
+    return WorkerSetup(chosen.source, declared, chosen.options, output, programs, chosen.parts, config.memory_limit_mb)
 
 
 def _as_sample(prompt: Prompt) -> Sample:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import random
+import resource
 import signal
 import sys
 from io import FileIO, TextIOWrapper
@@ -25,10 +26,13 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rewards.baseline import Baseline
+from whet.rewards.combined import Combination
+from whet.rewards.combined import load as load_parts
 from whet.rewards.function import find_function, load_module
 from whet.rewards.keeper import WHERE_SIGNAL
 from whet.rewards.programs import opened
 from whet.rewards.result import BadResultError, read_batch, read_scores
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.signature import RewardFunction, bind
 from whet.rewards.wire import (
     BAD,
@@ -119,16 +123,15 @@ class Socket:
 
 def serve(channel: Socket, scratch: str) -> None:
     """Say hello with the form of the function, or with what is wrong with it; then answer calls."""
-    source, declared, options, sandbox = loads(channel.receive())
-    opened.configure(sandbox, scratch)
-    sys.argv = [source.path]
+    setup: WorkerSetup = loads(channel.receive())
+    opened.configure(setup.sandbox, scratch)
+    sys.argv = [setup.source.path]
+    _limit_memory(setup.memory_limit_mb)
     try:
-        module = load_module(source)
-        declared = declared or getattr(module, "REWARD_TYPE", None)
-        needs = getattr(module, "REWARD_NEEDS", ())
-        function = bind(find_function(module, source), source, declared, options, needs)
+        function = _load(setup)
     except UserError as error:
-        channel.send(Reply(REFUSED, str(error)))
+        hint = f" (worker.reward.memory_limit_mb={setup.memory_limit_mb})" if "MemoryError" in str(error) else ""
+        channel.send(Reply(REFUSED, f"{error}{hint}"))
         return
     baseline = Baseline()
     channel.send(Reply(HELLO, batch=function.form.batch, wanted=function.wanted))
@@ -140,7 +143,27 @@ def serve(channel: Socket, scratch: str) -> None:
         channel.send(Reply(reply.kind, reply.text, reply.cause, results=reply.results, flags=flags))
 
 
-def answer(function: RewardFunction, call: bytes) -> Reply:
+def _load(setup: WorkerSetup) -> RewardFunction | Combination:
+    if setup.parts:
+        return load_parts(setup.parts, setup.declared)
+    source = setup.source
+    module = load_module(source)
+    declared = setup.declared or getattr(module, "REWARD_TYPE", None)
+    needs = getattr(module, "REWARD_NEEDS", ())
+    return bind(find_function(module, source), source, declared, setup.options, needs)
+
+
+def _limit_memory(megabytes: int | None) -> None:
+    """Bound what this process, and each that it starts, may allocate. Mapped files and shared memory do not count."""
+    if megabytes is not None:
+        kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+        most = megabytes << 20
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def answer(function: RewardFunction | Combination, call: bytes) -> Reply:
     """Score one call and describe the outcome."""
     try:
         seed, inputs, seconds = loads(call)
@@ -155,7 +178,7 @@ def answer(function: RewardFunction, call: bytes) -> Reply:
         return Reply(RAISED, _traceback(error), _cause(error))
 
 
-def _call(function: RewardFunction, inputs: list[dict[str, Any]]) -> Any:
+def _call(function: RewardFunction | Combination, inputs: list[dict[str, Any]]) -> Any:
     """Call the function; a forked process that it left by sys.exit ends with that code."""
     caller = getpid()
     try:

@@ -13,8 +13,7 @@ from whet.config import Config, resolve_path
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.model.load import load_model
-from whet.rewards.dispatch import knows_match
-from whet.rewards.function import is_scorer
+from whet.rewards.choice import with_match
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.budget import budget
@@ -61,9 +60,7 @@ def check_lengths(
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
     reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
-    if is_scorer(spec) and knows_match(spec, config.algorithm.match):
-        options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
-        reward = replace(reward, reward_function_kwargs=options)
+    reward = replace(reward, reward_function_kwargs=with_match(spec, reward, config.algorithm.match))
     return RewardScorer(spec, reward, resolver(config), console.warn, output, config.sandbox)
 
 
