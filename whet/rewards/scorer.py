@@ -63,7 +63,7 @@ class RewardScorer:
         self._file = f"{gettempdir()}/whet-pace-{os.urandom(8).hex()}"  # made by workers that keep a rate
         chosen = choose(spec, config, resolve, self._file)
         self._label = chosen.label
-        self._shown = chosen.label.partition("=")[2]
+        self._spec = chosen.label.partition("=")[2]
         self._by_source = chosen.by_source
         self._scorers = set(chosen.scorers)  # of whet's own, by name
         self._config = config
@@ -227,7 +227,7 @@ class RewardScorer:
         if ("names", "") not in self._reported:
             self._reported.add(("names", ""))
             self._warn(
-                f"reward function {self._shown} has given scores of {MOST_NAMES} names; others are left out of the "
+                f"reward function {self._spec} has given scores of {MOST_NAMES} names; others are left out of the "
                 "metrics. A score's name must not depend on the sample."
             )
         return {name: number for name, number in scores.items() if name in self._names or name == "overall"}
@@ -244,14 +244,14 @@ class RewardScorer:
             return
         self._reported.add((outcome.failure, outcome.cause))
         what = f"{_describe(outcome, self._config.timeout)} on {sample.prompt.uid}, {consequence}"
-        self._warn(f"reward function {self._shown} {what} (shown once)\n{outcome.detail}".rstrip())
+        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
 
     def _report_batch(self, outcome: Outcome, size: int) -> None:
         if ("batch", outcome.failure) in self._reported:
             return
         self._reported.add(("batch", outcome.failure))
         what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
-        self._warn(f"reward function {self._shown} {what} (shown once)\n{outcome.detail}".rstrip())
+        self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
 
 
 def is_infrastructure(outcome: Outcome) -> bool:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping
 from functools import cache
+from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class _State:
 
     values: Mapping[str, Any] = _DEFAULTS
     folder: str | None = None  # removed by the worker's keeper, however the worker ends
-    deadline: float | None = None  # of the current call, by time.monotonic
+    deadline: float | None = None  # of the current call, by the monotonic clock
 
 
 def configure(values: Mapping[str, Any], folder: str | None) -> None:
@@ -54,12 +54,12 @@ def configure(values: Mapping[str, Any], folder: str | None) -> None:
 
 def begin_call(seconds: float) -> None:
     """Note that a call has so many seconds from now on."""
-    _State.deadline = time.monotonic() + seconds * _MARGIN
+    _State.deadline = monotonic() + seconds * _MARGIN
 
 
 def seconds_left() -> float:
     """Seconds that programs of the current call may still take; infinite where no call has a limit."""
-    return float("inf") if _State.deadline is None else _State.deadline - time.monotonic()
+    return float("inf") if _State.deadline is None else _State.deadline - monotonic()
 
 
 @cache
