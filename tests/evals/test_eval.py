@@ -256,3 +256,19 @@ def test_a_reward_function_that_fails_on_every_answer(here: Path, few: str, caps
     assert "broken: worker.reward.reward_function=judge.py failed on all 40 samples (40 raised)" in text
     assert "ConnectionError: the judge does not answer" in text.split("failed on all 40 samples")[1]
     assert set(json.loads(Path("out/report.json").read_text())["datasets"]) == {"broken", "whole"}
+
+
+def test_without_a_reward_data_sources_choose_scorers(whet: Run, refused: Run, here: Path) -> None:
+    rows = [
+        {"problem": "2+2", "answer": "4", "data_source": "openai/gsm8k", "response": "#### 4"},
+        {"problem": "2+3", "answer": "5", "data_source": "math_dapo", "response": "Answer: 6"},
+    ]
+    Path("said.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = ("eval", "eval.responses=said.jsonl", "eval.output=out", "data.prompt_key=problem")
+    whet(*common)
+    assert metrics_of("out", "val")["avg@1"] == 0.5
+    rows[1]["data_source"] = "nobody's"
+    Path("said.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert 'no scorer is for data_source="nobody\'s"' in refused(
+        *common[:-1], "data.prompt_key=problem", "eval.output=b"
+    )

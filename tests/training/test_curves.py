@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from whet.cli.dispatch import main
-from whet.tracking.metrics import append_metrics
-from whet.tracking.run_folder import RunFolder
+from whet.tracking.run_folder import RunFolder, append_metrics
 from whet.training.curves import Curves
 
 

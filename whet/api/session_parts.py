@@ -42,7 +42,7 @@ def open_session(config: Config, stack: ExitStack) -> Trainer:
     steps = config.trainer.max_steps or 1
     folder = stack.enter_context(RunFolder(run_folder(config)))
     scorer = None
-    if config.worker.reward.reward_function is not None:
+    if config.worker.reward.is_named:
         scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
         scorer.check([])
     store = open_store(run, folder, None, 1, console, stack, prints=False)  # the caller's loop prints its own lines

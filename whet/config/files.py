@@ -64,7 +64,8 @@ def anchored(config: Config) -> Config:
     for name in (*_PATHS, *_DATA):
         if name not in config.written:  # what comes from the environment is stored as it was written
             whole = _with(whole, name.split("."), _anchored(config, get(config, name), name in _DATA))
-    return whole
+    combined = {_anchored(config, spec, False): weight for spec, weight in config.worker.reward.parts.items()}
+    return _with(whole, ("worker", "reward", "combine"), combined) if combined else whole
 
 
 def _with(section: Any, names: Sequence[str], value: Any) -> Any:

@@ -127,9 +127,12 @@ def _data(config: Config) -> str:
 
 
 def _reward(config: Config) -> str:
-    if config.worker.reward.reward_function is None:
-        return "a scorer for each row's data_source"
-    path, colon, function = config.worker.reward.reward_function.rpartition(":")
+    reward = config.worker.reward
+    if reward.combine:
+        return ", ".join(f"{weight} {_short(str(spec))}" for spec, weight in reward.parts.items())
+    if reward.reward_function is None:
+        return reward.url or "a scorer for each row's data_source"
+    path, colon, function = reward.reward_function.rpartition(":")
     return f"{_short(path)}{colon}{function}"
 
 

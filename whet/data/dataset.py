@@ -108,6 +108,14 @@ class PromptDataset:
             for draft, (ids, media) in zip(drafts, read)
         ]
 
+    def first_of_each(self, column: str) -> list[int]:
+        """Return the first prompt of each text in a column, and the first that has none."""
+        found: dict[str | None, int] = {}
+        for i, row in enumerate(self._rows):
+            value = lookup(row, column)
+            found.setdefault(value if isinstance(value, str) else None, i)
+        return sorted(found.values())
+
     def summary(self) -> str:
         """One line for people: how many prompts there are, how long they are, how many were left out."""
         line = f"{len(self)} prompts of {min(self.lengths)} to {max(self.lengths)} tokens"

@@ -202,10 +202,6 @@ def _named(config: Config, name: str) -> DataSet:
         raise UserError(f"eval.definitions.{name}.files is not set: name the files of this data set")
     if not found.score and not found.reward_function:
         reward = config.worker.reward
-        if reward.reward_function is None:
-            raise UserError(
-                f"eval.definitions.{name}.score is not set: name one of {', '.join(METRICS)}, or a reward_function"
-            )
         found = replace(
             found, reward_function=reward.reward_function, reward_function_kwargs=reward.reward_function_kwargs
         )

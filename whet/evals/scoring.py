@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whet.config import Config
-from whet.data.columns import lookup
-from whet.errors import RewardsFailedError
+from whet.data.columns import MediaError, column_items, lookup
+from whet.errors import RewardsFailedError, UserError
 from whet.evals.answers import Answer
 from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
 from whet.evals.questions import Question, Questions, find
+from whet.evals.registry import VALIDATION
 from whet.evals.respond import Answers
+from whet.rewards.choice import by_data_source, with_match
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.measure import correctness
-from whet.types import Prompt, Sample
+from whet.types import Media, Prompt, Sample
+
+READ_AT_ONCE = 64  # answers whose images are decoded together
 
 
 @dataclass(slots=True)
@@ -49,18 +53,34 @@ class Judge:
         dataset = questions.dataset
         self._scorer: RewardScorer | None = None
         self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
-        if dataset.reward_function:
-            reward = replace(
-                config.worker.reward,
-                reward_function=dataset.reward_function,
-                reward_function_kwargs=dataset.reward_function_kwargs,
-            )
-            resolve = lambda value: find(config, examples, value)  # noqa: E731
-            log = folder / "reward.log"
-            self._scorer = stack.enter_context(
-                RewardScorer(dataset.reward_function, reward, resolve, console.warn, log)
-            )
-            self._scorer.check([self._prompt(each) for each in list(questions.by_uid.values())[:2]])
+        if not dataset.score:
+            self._scorer = stack.enter_context(self._open_scorer(examples, folder, console))
+            self._check(self._scorer)
+
+    def _open_scorer(self, examples: Path, folder: Path, console: Console) -> RewardScorer:
+        """The data set's own function, or what the config scores by."""
+        config, dataset = self._config, self._questions.dataset
+        reward = replace(config.worker.reward, reward_function_kwargs=dataset.reward_function_kwargs)
+        spec = dataset.reward_function or ""
+        if not spec or spec == config.worker.reward.reward_function:
+            options = with_match(spec, reward, config.algorithm.match)
+            reward = replace(reward, reward_function_kwargs=options)
+        resolve = lambda value: find(config, examples, value)  # noqa: E731
+        return RewardScorer(spec, reward, resolve, console.warn, folder / "reward.log", config.sandbox)
+
+    def _check(self, scorer: RewardScorer) -> None:
+        """Try the function on two rows; where data sources choose scorers, on one row of each source."""
+        questions = list(self._questions.by_uid.values())
+        tried = questions[:2]
+        if not self._questions.dataset.reward_function and by_data_source(self._config.worker.reward):
+            tried = list({str(each.row.get("data_source")): each for each in reversed(questions)}.values())[:64]
+        try:
+            scorer.check([self._prompt(each) for each in tried])
+        except UserError as error:
+            name = self._questions.dataset.name
+            if self._config.worker.reward.is_named or self._questions.dataset.reward_function or name == VALIDATION:
+                raise
+            raise UserError(f"{error}; or set eval.definitions.{name}.score to one of {', '.join(METRICS)}") from error
 
     def score(self, answers: Answers) -> list[Scored]:
         """Every answer, in the order of the questions."""
@@ -85,7 +105,9 @@ class Judge:
     def _by_function(self, pairs: list[tuple[Question, int, Answer]]) -> list[Scored]:
         assert self._scorer is not None
         samples = [self._sample(*pair) for pair in pairs]
-        self._scorer.score(samples)
+        size = READ_AT_ONCE if self._scorer.wants("images") else max(1, len(samples))
+        for start in range(0, len(samples), size):
+            self._score(pairs[start : start + size], samples[start : start + size])
         try:
             self._scorer.require_scores(samples, self._questions.dataset.name)
         except RewardsFailedError as error:
@@ -104,6 +126,30 @@ class Judge:
             )
             for (question, index, answer), sample in zip(pairs, samples)
         ]
+
+    def _score(self, pairs: list[tuple[Question, int, Answer]], samples: list[Sample]) -> None:
+        """Score samples, with their images in memory meanwhile where the function asks for them."""
+        assert self._scorer is not None
+        if self._scorer.wants("images"):
+            media: dict[str, Media] = {}
+            for (question, _, _), sample in zip(pairs, samples):
+                if question.uid not in media:
+                    media[question.uid] = self._media(question)
+                sample.prompt.media = media[question.uid]
+        self._scorer.score(samples)
+        for sample in samples:
+            sample.prompt.media = None
+
+    def _media(self, question: Question) -> Media:
+        """Images of a question's column, decoded; those of a chat are not looked for."""
+        from whet.data.images import decode, open_image
+
+        data = self._questions.data
+        folder = Path(data.image_dir) if data.image_dir else None
+        try:
+            return Media([decode(open_image(each, folder)) for each in column_items(question.row, data.image_key)])
+        except MediaError as error:
+            raise UserError(f"{question.uid}: an image (column {data.image_key!r}) {error}.") from error
 
     def _sample(self, question: Question, index: int, answer: Answer) -> Sample:
         ids = [0] * answer.length  # a reward function sees only how many there are

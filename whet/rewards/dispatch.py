@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -73,11 +72,13 @@ def name_for(data_source: Any) -> str:
 
 def check_needs(name: str) -> None:
     """Raise UserError if there is no scorer of this name, or if a package is missing that it needs."""
-    needs = SCORERS.find(name).needs
-    if "math" in needs:
+    if "math" in SCORERS.find(name).needs:
         require_maths(name)
-    if "sandbox" in needs and importlib.util.find_spec("whet.sandbox") is None:
-        raise UserError(f"{KEY}={name}: it runs programs in whet.sandbox, which is not available here")
+
+
+def runs_programs(name: str) -> bool:
+    """True if the scorer of this name runs programs in the sandbox."""
+    return "sandbox" in SCORERS.find(name).needs
 
 
 def knows_match(name: str, match: str) -> bool:
@@ -88,13 +89,16 @@ def knows_match(name: str, match: str) -> bool:
     return any(match in SCORERS.find(each).matches for each in names)
 
 
-def check_sources(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Raise UserError for the first of these rows (name and columns) whose data source no scorer is for."""
+def check_sources(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> set[str]:
+    """Return the scorers of these rows (name and columns); UserError for the first whose source no scorer is for."""
+    names = set()
     for uid, row in rows:
         try:
+            names.add(name_for(row.get("data_source")))
             check_needs(name_for(row.get("data_source")))
         except UserError as error:
             raise UserError(f"row {uid}: {error}") from error
+    return names
 
 
 def _with_options(

@@ -26,23 +26,31 @@ from whet.rewards.wire import END_SECONDS, STATUS, WHERE_SIGNAL
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def main(channel: int, lifeline: int, trace: int, log: str) -> None:
-    """Start a worker and stay until it or the trainer ends; the arguments are inherited file descriptors and a path."""
+def main(channel: int, lifeline: int, trace: int, log: str, scratch: str) -> None:
+    """Start a worker and stay until it or the trainer ends.
+
+    The arguments are inherited file descriptors, the file for prints, and a folder that the worker may make.
+    """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     prints, sink = os.pipe()
     keeper = os.getpid()
     worker = os.fork()  # this interpreter is fresh: there are no threads to lose
     if worker == 0:
-        _become_worker(keeper, channel, trace, (lifeline, prints), sink)
+        _become_worker(keeper, channel, trace, (lifeline, prints), sink, scratch)
     for descriptor in (channel, trace, sink):
         os.close(descriptor)
     status = Keeper(worker, lifeline, prints, log).stay()
+    if os.path.lexists(scratch):
+        from whet.sandbox.boxes import remove
+
+        with contextlib.suppress(OSError):
+            remove(scratch)
     with contextlib.suppress(OSError):  # the trainer is gone
         os.write(lifeline, STATUS.pack(status))
     os._exit(0)
 
 
-def _become_worker(keeper: int, channel: int, trace: int, unneeded: tuple[int, ...], sink: int) -> None:
+def _become_worker(keeper: int, channel: int, trace: int, unneeded: tuple[int, ...], sink: int, scratch: str) -> None:
     """Go on as the worker, in a session of its own. Does not return."""
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -55,7 +63,7 @@ def _become_worker(keeper: int, channel: int, trace: int, unneeded: tuple[int, .
     os.close(sink)
     from whet.rewards import worker
 
-    worker.main(channel, trace)
+    worker.main(channel, trace, scratch)
 
 
 class Keeper:

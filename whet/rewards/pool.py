@@ -20,7 +20,9 @@ from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 
 from whet.errors import UserError
 from whet.rewards.calls import Backlog, Call, Done, Outcome, Task, outcome_of
-from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess, WorkerSetup
+from whet.rewards.inputs import TooLargeError, check_size
+from whet.rewards.process import START_SECONDS, WorkerGoneError, WorkerProcess
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.wire import REFUSED
 
 FAILED_STARTS = 3  # in a row, before the rest of the calls are given up
@@ -45,8 +47,8 @@ class WorkerPool:
         self._wake, self._bell = socket.socketpair()
         self._bell.setblocking(False)
 
-    def start(self) -> bool:
-        """Make sure that a worker has loaded the function; returns whether it scores whole batches.
+    def start(self) -> tuple[bool, frozenset[str]]:
+        """Make sure that a worker has loaded the function; returns whether it scores batches, and what it asks for.
 
         Called before any call is made.
         """
@@ -62,7 +64,7 @@ class WorkerPool:
             if not self._workers:
                 raise UserError(self._start_error)
             worker = self._workers[0]
-        return worker.batch
+        return worker.batch, worker.wanted
 
     @contextlib.contextmanager
     def calling(self, calls: list[Call], done: Done) -> Iterator[None]:
@@ -199,7 +201,11 @@ class WorkerPool:
         for worker in self._workers:
             while worker.ready and worker.task is None and (task := self._backlog.take(not worker.served)) is not None:
                 try:
-                    payload = pickle.dumps((task.call.seed, task.call.inputs))
+                    check_size(task.call.inputs)
+                    payload = pickle.dumps((task.call.seed, task.call.inputs, task.call.budget))
+                except TooLargeError as error:
+                    task.done(task.position, Outcome(failure="raised", detail=str(error), cause="media"))
+                    continue
                 except Exception as error:  # of what kind depends on what the row holds
                     why = f"the row cannot be given to a worker process: {type(error).__name__}: {error}"
                     task.done(task.position, Outcome(failure="raised", detail=why, cause="row"))

@@ -16,13 +16,12 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
-from typing import Any
+from tempfile import gettempdir
 
 from whet.rewards.calls import Task
-from whet.rewards.function import RewardSource
+from whet.rewards.channel import Channel
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.wire import (
     BUSY,
     CALL_ID_BYTES,
@@ -30,7 +29,6 @@ from whet.rewards.wire import (
     HELLO,
     HELLO_LIMIT,
     LAST,
-    LENGTH,
     REFUSED,
     RESULT_LIMIT,
     RESULTS,
@@ -41,104 +39,20 @@ from whet.rewards.wire import (
     printable,
 )
 from whet.rewards.wire import decode_reply as decode
+from whet.sandbox.folders import fast_folder
 
 START_SECONDS = 120.0  # reward files may import large packages
 TRACE_SECONDS = 0.1
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 _BOOT = (
-    "import sys; fds = map(int, sys.argv[1:4]); log = sys.argv[4]; sys.path[:] = sys.argv[5:]; "
-    "from whet.rewards.keeper import main; main(*fds, log)"
+    "import sys; fds = map(int, sys.argv[1:4]); paths = sys.argv[4:6]; sys.path[:] = sys.argv[6:]; "
+    "from whet.rewards.keeper import main; main(*fds, *paths)"
 )
-
-
-class Channel:
-    """Sends messages as fast as the other side reads them, and puts together the one that it sends."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self._socket = connection
-        self._outgoing = memoryview(b"")
-        self._incoming = bytearray()
-
-    def fileno(self) -> int:
-        """The file descriptor to wait for."""
-        return self._socket.fileno()
-
-    @property
-    def is_sending(self) -> bool:
-        """True while part of a message is unsent."""
-        return len(self._outgoing) > 0
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._socket.fileno() == -1
-
-    def send(self, message: bytes) -> None:
-        """Begin to send; `go_on` sends the rest."""
-        self._outgoing = memoryview(LENGTH.pack(len(message)) + message)
-        self.go_on()
-
-    def go_on(self) -> None:
-        """Send what the other side takes now."""
-        try:
-            while self._outgoing:
-                self._outgoing = self._outgoing[self._socket.send(self._outgoing) :]
-        except BlockingIOError:
-            pass
-        except OSError:  # the other side is gone: the read that follows says so
-            self._outgoing = memoryview(b"")
-
-    def receive(self, limit: int) -> bytes | None:
-        """The next message, or None if it is incomplete; EOFError at the end, WireError on one above the limit."""
-        while True:
-            if len(self._incoming) >= LENGTH.size:
-                (size,) = LENGTH.unpack_from(self._incoming)
-                if size > limit:
-                    raise WireError("it is too long")
-                end = LENGTH.size + size
-                if len(self._incoming) >= end:
-                    message = bytes(self._incoming[LENGTH.size : end])
-                    del self._incoming[:end]
-                    return message
-            try:
-                piece = self._socket.recv(1 << 16)
-            except BlockingIOError:
-                return None
-            except OSError:
-                raise EOFError from None
-            if not piece:
-                raise EOFError
-            self._incoming += piece
-
-    def is_silent(self) -> bool:
-        """True while the other side is there and has sent nothing that was not asked for."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return not self._incoming
-        except OSError:
-            pass
-        return False
-
-    def close(self) -> None:
-        """Give the socket back."""
-        self._socket.close()
 
 
 class WorkerGoneError(Exception):
     """The worker ended, or no longer keeps to the protocol; the message says how."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSetup:
-    """Settings that every worker of a pool is started with."""
-
-    source: RewardSource
-    declared: str | None  # worker.reward.reward_type
-    options: dict[str, Any]  # worker.reward.reward_function_kwargs
-    output: Path | None = None  # where the function's prints go; None drops them
 
 
 class WorkerProcess:
@@ -159,8 +73,9 @@ class WorkerProcess:
             inherited = (far.fileno(), lifeline.fileno(), trace)
             paths = [entry for entry in sys.path if isinstance(entry, str)]
             log = str(setup.output.absolute()) if setup.output else ""
+            scratch = f"{fast_folder() or gettempdir()}/whet-reward-{os.urandom(8).hex()}"
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-c", _BOOT, *map(str, inherited), log, *paths],
+                [sys.executable, "-P", "-u", "-c", _BOOT, *map(str, inherited), log, scratch, *paths],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -174,6 +89,7 @@ class WorkerProcess:
         self._is_ended = False
         self.pid: int | None = None  # of the process that runs the function, once it has said hello
         self.batch = False
+        self.wanted: frozenset[str] = frozenset()  # what the function asks for besides the row
         self.task: Task | None = None  # what it is working on
         self.served = 0  # calls it has answered
         self.is_busy = False  # calls have left threads or processes behind
@@ -181,7 +97,7 @@ class WorkerProcess:
         self.deadline = time.monotonic() + START_SECONDS
         self._size = 0  # samples of its latest call
         self._call = os.urandom(CALL_ID_BYTES)
-        self.channel.send(self._call + pickle.dumps((setup.source, setup.declared, setup.options)))
+        self.channel.send(self._call + pickle.dumps(setup))
 
     @property
     def ready(self) -> bool:
@@ -216,6 +132,7 @@ class WorkerProcess:
             ) from None
         if not self.ready:
             self.pid, self.batch = (pid, reply.batch) if reply.kind == HELLO else (None, False)
+            self.wanted = reply.wanted
             return reply
         self.served += 1
         self.is_busy = bool(reply.flags & BUSY)

@@ -10,23 +10,30 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from tempfile import gettempdir
+from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
-from whet.rewards.function import KEY, read_source
+from whet.rewards.choice import Choice, choose
+from whet.rewards.dispatch import check_sources, runs_programs
+from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
-from whet.rewards.process import WorkerSetup
+from whet.rewards.programs.opened import check_sandbox
 from whet.rewards.result import LARGEST, Scores
+from whet.rewards.setup import WorkerSetup
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.config.schema.reward import RewardConfig
+    from whet.config.schema.sandbox import SandboxConfig
 
 log = logging.getLogger("whet")
 
@@ -45,24 +52,33 @@ class RewardScorer:
         resolve: Callable[[str], Path] = Path,
         warn: Callable[[str], None] = log.warning,
         output: Path | None = None,
+        sandbox: SandboxConfig | None = None,
     ) -> None:
-        """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it)."""
+        """`warn` gets each kind of failure once; `output` is the file for what the function prints (None drops it).
+
+        `sandbox` is for programs that the function runs; None takes the defaults.
+        """
         if not config.timeout > 0:
             raise UserError(f"worker.reward.timeout: {config.timeout} must be more than 0 seconds")
         if not abs(config.fallback) <= LARGEST:
             raise UserError(f"worker.reward.fallback: {config.fallback} must be finite and within ±{LARGEST:g}")
-        self._spec = spec or "(by data_source)"
-        self._by_source = not spec
+        self._file = f"{gettempdir()}/whet-pace-{os.urandom(8).hex()}"  # made by workers that keep a rate
+        chosen = choose(spec, config, resolve, self._file)
+        self._label = chosen.label
+        self._spec = chosen.label.partition("=")[2]
+        self._by_source = chosen.by_source
+        self._scorers = set(chosen.scorers)  # of whet's own, by name
         self._config = config
+        self._sandbox = sandbox
         self._warn = warn
         self._output = output
         self._names: set[str] = set()  # of all scores so far
         self._last_failure: Outcome | None = None
         self._batch: bool | None = None
+        self._wanted: frozenset[str] = frozenset()  # of `inputs.ASKED`
+        self.decode: Decode | None = None  # makes texts of turns; set by what has a tokenizer
         self._reported: set[tuple[str, str]] = set()
-        options = dict(config.reward_function_kwargs)
-        setup = WorkerSetup(read_source(spec, resolve), config.reward_type, options, output)
-        self._pool = WorkerPool(setup, config.num_cpus)
+        self._pool = WorkerPool(_setup(chosen, config, output, sandbox), config.num_cpus)
 
     def __enter__(self) -> RewardScorer:
         return self
@@ -73,17 +89,19 @@ class RewardScorer:
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
         if self._by_source:
-            from whet.rewards.dispatch import check_sources
-
-            check_sources((prompt.uid, prompt.extra) for prompt in prompts)
+            self._scorers |= check_sources((prompt.uid, prompt.extra) for prompt in prompts)
+        if any(runs_programs(name) for name in self._scorers):
+            check_sandbox(self._sandbox)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]
             if outcome.failure == "bad result":
-                raise UserError(f"{KEY}={self._spec}: {outcome.detail} (tried with row {group[0].prompt.uid})")
+                raise UserError(f"{self._label}: {outcome.detail} (tried with row {group[0].prompt.uid})")
             for row, result in zip(group, outcome.results):
                 if isinstance(result, str):
-                    raise UserError(f"{KEY}={self._spec}: {result} (tried with row {row.prompt.uid})")
+                    raise UserError(f"{self._label}: {result} (tried with row {row.prompt.uid})")
+            if outcome.failure and is_infrastructure(outcome):
+                raise UserError(f"{outcome.detail.rstrip().rpartition('UnreachableError: ')[2]}")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
@@ -152,19 +170,25 @@ class RewardScorer:
             shown = f" The last time it {_describe(last, self._config.timeout)}:\n{last.detail}".rstrip()
         prints = f" What it printed is in {self._output}." if self._output else ""
         raise RewardsFailedError(
-            f"{where}: {KEY}={self._spec} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
+            f"{where}: {self._label} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
             f"Correct the function, or the rows that it is given.{prints}"
         )
 
     def close(self) -> None:
         """End the worker processes."""
         self._pool.close()
+        Path(self._file).unlink(missing_ok=True)
 
     def scores_batches(self) -> bool:
         """True if the function takes a whole batch. Asked once: later, a worker that cannot start costs samples."""
         if self._batch is None:
-            self._batch = self._pool.start()
+            self._batch, self._wanted = self._pool.start()
         return self._batch
+
+    def wants(self, name: str) -> bool:
+        """True if the function asks for "images", "videos" or "turns"."""
+        self.scores_batches()
+        return name in self._wanted
 
     def _call_each(
         self, groups: list[list[Sample]], settle: Callable[[list[Sample], Outcome], None] | None = None
@@ -183,7 +207,8 @@ class RewardScorer:
     def _as_call(self, group: list[Sample]) -> Call:
         first = group[0]
         seed = f"{first.prompt.uid}/{first.index}/{first.version}".encode("utf-8", "surrogatepass")
-        return Call(seed, [reward_input(sample) for sample in group], self._budget(len(group)))
+        inputs = [reward_input(sample, self._wanted, self.decode) for sample in group]
+        return Call(seed, inputs, self._budget(len(group)))
 
     def _budget(self, size: int) -> float:
         """Seconds for a call with so many samples."""
@@ -195,11 +220,12 @@ class RewardScorer:
 
     def _settle(self, group: list[Sample], outcome: Outcome) -> list[list[Sample]]:
         """Give the samples of a call what it returned; where a batch failed, return the calls to make instead."""
-        if outcome.failure and len(group) > 1:
+        if outcome.failure and len(group) > 1 and not is_infrastructure(outcome):
             self._report_batch(outcome, len(group))
             return [[sample] for sample in group]
         if outcome.failure:
-            self._fail(group[0], outcome)
+            for sample in group:
+                self._fail(sample, outcome)
             return []
         for sample, result in zip(group, outcome.results, strict=True):
             if isinstance(result, str):
@@ -245,6 +271,11 @@ class RewardScorer:
         self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
 
 
+def is_infrastructure(outcome: Outcome) -> bool:
+    """True for a failure that other samples of the same call would have too: there is no server to score them."""
+    return outcome.cause.startswith("UnreachableError at ")
+
+
 def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
     """Return how many of these samples have no score of their own, in all and by the way it failed."""
     counts = Counter(sample.failure for sample in samples if sample.failure)
@@ -254,15 +285,12 @@ def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def reward_input(sample: Sample) -> dict[str, Any]:
-    """Return what a reward function sees of a sample: every column of its row, and three keys no column can hide."""
-    return {
-        "prompt": sample.prompt.text,
-        **sample.prompt.extra,
-        "response": sample.text,
-        "response_length": len(sample.ids),
-        "ground_truth": sample.prompt.answer,
-    }
+def _setup(chosen: Choice, config: RewardConfig, output: Path | None, sandbox: SandboxConfig | None) -> WorkerSetup:
+    declared = config.reward_type
+    if declared is None and config.manager is not None and not chosen.source.is_scorer:
+        declared = "batch" if config.manager == "batch" else "sequential"
+    programs = asdict(sandbox) if sandbox else {}
+    return WorkerSetup(chosen.source, declared, chosen.options, output, programs, chosen.parts, config.memory_limit_mb)
 
 
 def _as_sample(prompt: Prompt) -> Sample:

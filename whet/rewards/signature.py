@@ -3,6 +3,10 @@
 Eight forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (predict, ground_truth), verl's
 (data_source, solution_str, ground_truth, extra_info) and the plain one (response, answer), each for one sample or, with
 plural names, for a whole batch.
+
+Pictures and turns are given to functions that ask for them: by a parameter `images`, `videos` or `turns` (in a batch
+form a list with an entry for each sample), or by their names in `REWARD_NEEDS` of the file, which puts them into the
+dicts.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rewards.function import KEY, RewardSource
+from whet.rewards.wire import ASKED
 
 RewardInput = dict[str, Any]
 Parameters = dict[str, inspect.Parameter]
@@ -79,39 +84,68 @@ class RewardFunction:
     form: CallForm
     arguments: tuple[str, ...]  # the parameters, beyond the options, that the function has
     options: dict[str, Any]
+    asked: tuple[str, ...] = ()  # parameters that receive pictures and turns
+    wanted: frozenset[str] = frozenset()  # these, and what its file asks for
 
     def __call__(self, inputs: list[RewardInput]) -> Any:
         """Score the inputs; a sequential function is given exactly one. Returns what the user's code returned."""
+        options = self.options | {
+            name: [row[name] for row in inputs] if self.form.batch else inputs[0][name] for name in self.asked
+        }
         if self.form is BATCH:
-            result = self.function(inputs, **self.options)
+            result = self.function(inputs, **options)
         elif self.form is SEQUENTIAL:
-            result = self.function(inputs[0], **self.options)
+            result = self.function(inputs[0], **options)
         elif self.form.batch:
             columns = {name: [ARGUMENTS[name[:-1]](row) for row in inputs] for name in self.arguments}
-            result = self.function(**columns, **self.options)
+            result = self.function(**columns, **options)
         else:
-            result = self.function(**{name: ARGUMENTS[name](inputs[0]) for name in self.arguments}, **self.options)
+            result = self.function(**{name: ARGUMENTS[name](inputs[0]) for name in self.arguments}, **options)
         return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def bind(
-    function: Callable[..., Any], source: RewardSource, declared: str | None, options: dict[str, Any]
+    function: Callable[..., Any],
+    source: RewardSource,
+    declared: str | None,
+    options: dict[str, Any],
+    needs: Any = (),
 ) -> RewardFunction:
-    """Choose the form that the function's parameters fit. `declared` ("batch", "sequential") overrules its names."""
+    """Choose the form that the function's parameters fit. `declared` ("batch", "sequential") overrules its names.
+
+    `needs` is REWARD_NEEDS of the file: what its dicts should hold besides the row.
+    """
     try:
         parameters = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError) as error:
         raise UserError(f"{KEY}: {source.function} in {source.path} has no readable signature: {error}") from error
     if declared is not None and declared not in TYPES:
         raise UserError(f"{TYPE_KEY}: {declared!r} is not one of {', '.join(TYPES)} (REWARD_TYPE in {source.path})")
-    form = _match(parameters, declared, options)
+    asked = _asked(parameters, options)
+    form = _match({name: each for name, each in parameters.items() if name not in asked}, declared, options)
     if form is None:
         raise UserError(_wrong_signature(parameters, declared, source))
     arguments = tuple(name for name in (*form.required, *form.optional) if name in parameters)
     if form in (BATCH, SEQUENTIAL):
         arguments = (next(iter(parameters)),)
-    _check_options(parameters, arguments, options, source)
-    return RewardFunction(function, form, arguments, options)
+        if arguments[0] in asked:
+            raise UserError(f"{KEY}: {source.function} in {source.path} takes {arguments[0]} first; put the row there")
+    _check_options(parameters, (*arguments, *asked), options, source)
+    return RewardFunction(function, form, arguments, options, asked, _needs(needs, source) | frozenset(asked))
+
+
+def _asked(parameters: Parameters, options: dict[str, Any]) -> tuple[str, ...]:
+    """Parameters that receive pictures and turns; one that the config sets is an option like any other."""
+    named = (parameter for name, parameter in parameters.items() if name in ASKED and name not in options)
+    return tuple(each.name for each in named if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY))
+
+
+def _needs(needs: Any, source: RewardSource) -> frozenset[str]:
+    """What REWARD_NEEDS names."""
+    names = [needs] if isinstance(needs, str) else needs
+    if not isinstance(names, (list, tuple, set, frozenset)) or any(name not in ASKED for name in names):
+        raise UserError(f"REWARD_NEEDS in {source.path} is {needs!r}: write a list of names from {', '.join(ASKED)}")
+    return frozenset(names)
 
 
 def _match(parameters: Parameters, declared: str | None, options: dict[str, Any]) -> CallForm | None:

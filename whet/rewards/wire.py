@@ -28,6 +28,7 @@ _COUNT = struct.Struct("!I")
 _SCORE = struct.Struct("!d")
 _NO_SCORES = 0xFFFFFFFF
 
+ASKED = ("images", "videos", "turns")  # what a function may ask for besides the row
 HELLO, REFUSED, RESULTS, BAD, RAISED = range(5)
 LAST, BUSY = 1, 2  # flags: the worker ends after this reply; calls have left threads or processes behind
 _FLAGS = LAST | BUSY
@@ -43,14 +44,15 @@ class WireError(Exception):
 class Reply:
     """What a worker says.
 
-    HELLO: `batch`; REFUSED: `text`, what is wrong with the function; RESULTS: `results`; BAD: `text`, why the call gave
-    no results; RAISED: `text`, the traceback, and `cause`.
+    HELLO: `batch` and `wanted`, what the function asks for besides the row; REFUSED: `text`, what is wrong with the
+    function; RESULTS: `results`; BAD: `text`, why the call gave no results; RAISED: `text`, the traceback, and `cause`.
     """
 
     kind: int
     text: str = ""
     cause: str = ""
     batch: bool = False
+    wanted: frozenset[str] = frozenset()
     results: list[Result] = field(default_factory=list)
     flags: int = 0
 
@@ -59,7 +61,8 @@ def encode_reply(reply: Reply, call: bytes, pid: int) -> bytes:
     """The reply as a message, its length included."""
     parts = [_HEAD.pack(_MAGIC, call, pid, reply.kind, reply.flags)]
     if reply.kind == HELLO:
-        parts.append(b"\1" if reply.batch else b"\0")
+        asked = sum(2 << i for i, name in enumerate(ASKED) if name in reply.wanted)
+        parts.append(bytes([asked | reply.batch]))
     elif reply.kind == RESULTS:
         parts.append(_COUNT.pack(len(reply.results)))
         for result in reply.results:
@@ -95,7 +98,9 @@ def decode_reply(body: bytes, call: bytes, pid: int | None) -> tuple[Reply, int]
 
 def _decode_body(reader: _Reader, kind: int, flags: int) -> Reply:
     if kind == HELLO:
-        return Reply(HELLO, batch=reader.take(1) == b"\1", flags=flags)
+        (form,) = reader.take(1)
+        wanted = frozenset(name for i, name in enumerate(ASKED) if form & 2 << i)
+        return Reply(HELLO, batch=bool(form & 1), wanted=wanted, flags=flags)
     if kind in (REFUSED, BAD, RAISED):
         return Reply(kind, reader.text(), reader.text(), flags=flags)
     if kind != RESULTS:

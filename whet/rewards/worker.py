@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import random
+import resource
 import signal
 import sys
 from io import FileIO, TextIOWrapper
@@ -25,8 +26,12 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rewards.baseline import Baseline
+from whet.rewards.combined import Combination
+from whet.rewards.combined import load as load_parts
 from whet.rewards.function import find_function, load_module
+from whet.rewards.programs import opened
 from whet.rewards.result import BadResultError, read_batch, read_scores
+from whet.rewards.setup import WorkerSetup
 from whet.rewards.signature import RewardFunction, bind
 from whet.rewards.wire import (
     BAD,
@@ -51,8 +56,8 @@ _seed = random.seed
 _random_bits = random.getrandbits
 
 
-def main(channel: int, trace: int) -> None:
-    """Serve one pool; the arguments are inherited file descriptors. Does not return."""
+def main(channel: int, trace: int, scratch: str) -> None:
+    """Serve one pool; the arguments are inherited file descriptors and a folder to make. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for descriptor in (channel, trace):
         set_inheritable(descriptor, False)
@@ -62,7 +67,7 @@ def main(channel: int, trace: int) -> None:
     with contextlib.suppress(OSError):  # when memory runs out, a worker should go before the trainer
         Path("/proc/self/oom_score_adj").write_text("1000")
     try:
-        serve(Socket(channel))
+        serve(Socket(channel), scratch)
     except (EOFError, ConnectionError):
         _exit(0)
     except BaseException as error:  # the user's code has closed or broken what answering needs
@@ -116,19 +121,20 @@ class Socket:
             close_descriptor(self._descriptor)
 
 
-def serve(channel: Socket) -> None:
+def serve(channel: Socket, scratch: str) -> None:
     """Say hello with the form of the function, or with what is wrong with it; then answer calls."""
-    source, declared, options = loads(channel.receive())
-    sys.argv = [source.path]
+    setup: WorkerSetup = loads(channel.receive())
+    opened.configure(setup.sandbox, scratch)
+    sys.argv = [setup.source.path]
+    _limit_memory(setup.memory_limit_mb)
     try:
-        module = load_module(source)
-        declared = declared or getattr(module, "REWARD_TYPE", None)
-        function = bind(find_function(module, source), source, declared, options)
+        function = _load(setup)
     except UserError as error:
-        channel.send(Reply(REFUSED, str(error)))
+        hint = f" (worker.reward.memory_limit_mb={setup.memory_limit_mb})" if "MemoryError" in str(error) else ""
+        channel.send(Reply(REFUSED, f"{error}{hint}"))
         return
     baseline = Baseline()
-    channel.send(Reply(HELLO, batch=function.form.batch))
+    channel.send(Reply(HELLO, batch=function.form.batch, wanted=function.wanted))
     sound = True
     while sound:
         reply = answer(function, channel.receive())
@@ -137,11 +143,32 @@ def serve(channel: Socket) -> None:
         channel.send(Reply(reply.kind, reply.text, reply.cause, results=reply.results, flags=flags))
 
 
-def answer(function: RewardFunction, call: bytes) -> Reply:
+def _load(setup: WorkerSetup) -> RewardFunction | Combination:
+    if setup.parts:
+        return load_parts(setup.parts, setup.declared)
+    source = setup.source
+    module = load_module(source)
+    declared = setup.declared or getattr(module, "REWARD_TYPE", None)
+    needs = getattr(module, "REWARD_NEEDS", ())
+    return bind(find_function(module, source), source, declared, setup.options, needs)
+
+
+def _limit_memory(megabytes: int | None) -> None:
+    """Bound what this process, and each that it starts, may allocate. Mapped files and shared memory do not count."""
+    if megabytes is not None:
+        kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+        most = megabytes << 20
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def answer(function: RewardFunction | Combination, call: bytes) -> Reply:
     """Score one call and describe the outcome."""
     try:
-        seed, inputs = loads(call)
+        seed, inputs, seconds = loads(call)
         _seed_everything(seed)
+        opened.begin_call(seconds)
         value = _call(function, inputs)
         values = read_batch(value, len(inputs)) if function.form.batch else [value]
         return Reply(RESULTS, results=[_read(value, function.form.verl) for value in values])
@@ -151,7 +178,7 @@ def answer(function: RewardFunction, call: bytes) -> Reply:
         return Reply(RAISED, _traceback(error), _cause(error))
 
 
-def _call(function: RewardFunction, inputs: list[dict[str, Any]]) -> Any:
+def _call(function: RewardFunction | Combination, inputs: list[dict[str, Any]]) -> Any:
     """Call the function; a forked process that it left by sys.exit ends with that code."""
     caller = getpid()
     try:

@@ -26,17 +26,24 @@ LAYERS = ("namespaces", "landlock")
 class Sandbox:
     """Confined execution of programs, `workers` of them at once.
 
-    `layers` is "auto", "namespaces" or "landlock". Use it as a context manager, or call `close`.
+    `layers` is "auto", "namespaces" or "landlock"; `folder` is the one to make a folder for programs' files in. Use it
+    as a context manager, or call `close`.
     """
 
-    def __init__(self, workers: int | None = None, layers: str = "auto", limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        layers: str = "auto",
+        limits: Limits | None = None,
+        folder: str | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.workers = workers or os.cpu_count() or 1
         if not 1 <= self.workers <= 256:
             raise UserError(f"sandbox.workers={workers}: give a number from 1 to 256")
         _check_platform()
         self._pid = os.getpid()
-        self._nursery = Nursery()
+        self._nursery = Nursery(folder)
         self._free: list[Worker] = []
         self._permits = threading.Semaphore(self.workers)
         self._lock = threading.Lock()

@@ -18,6 +18,7 @@ import threading
 from dataclasses import astuple
 from typing import Any
 
+from whet.sandbox.folders import fast_folder
 from whet.sandbox.limits import Limits
 from whet.sandbox.running import Running
 
@@ -32,7 +33,6 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _SO_PASSCRED = 16
-_MEMORY, _ROOM = "/dev/shm", 1 << 30  # bytes
 _FLAGS = ("-I", "-S", "-B", "-X", "utf8", "-c")
 _BOOT = """
 import sys
@@ -49,8 +49,8 @@ class NotConfinedError(Exception):
 class Nursery:
     """The process that zygotes are forked from. It ends with this object, or with this process."""
 
-    def __init__(self) -> None:
-        self._base = tempfile.mkdtemp(prefix="whet-sandbox-", dir=_fast_folder())
+    def __init__(self, folder: str | None = None) -> None:
+        self._base = tempfile.mkdtemp(prefix="whet-sandbox-", dir=folder or fast_folder())
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._slots = 0
@@ -152,16 +152,6 @@ class Worker:
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
         self.close()
-
-
-def _fast_folder() -> str | None:
-    """Return /dev/shm where it can hold programs' files: making and removing them costs a disk milliseconds each."""
-    with contextlib.suppress(OSError):
-        found = os.statvfs(_MEMORY)
-        roomy = found.f_bavail * found.f_frsize >= _ROOM and found.f_favail >= 1 << 16
-        if roomy and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(_MEMORY, os.W_OK | os.X_OK):
-            return _MEMORY
-    return None
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:

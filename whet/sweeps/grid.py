@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from whet.config.keys import Key
 from whet.config.loading.aliases import ALIASES
 from whet.config.loading.arguments import is_config_file, split_argument
+from whet.config.problems import hint
 from whet.config.schema import all_keys
-from whet.config.spelling import hint
 from whet.config.texts import printable
 from whet.errors import UserError
 

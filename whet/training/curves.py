@@ -46,7 +46,7 @@ class Curves:
         from whet.plots.chart import lay_out
         from whet.plots.picture import Plot
         from whet.plots.runs import RunData, as_arms, panels
-        from whet.tracking.metrics import read_metrics
+        from whet.tracking.run_folder import read_metrics
 
         # The config in the folder is not read: of its keys a single run's picture shows the name alone.
         settings = {"trainer.experiment_name": self._name}

@@ -10,6 +10,7 @@ from whet.config import Config
 from whet.data.dataset import PromptDataset
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
+from whet.rewards.choice import by_data_source
 from whet.tracking.console import Console
 from whet.training.model_folder import ModelFolder
 from whet.training.parts import resolver
@@ -17,6 +18,7 @@ from whet.training.stages import Stages
 from whet.types import Prompt
 
 CHECKED_ROWS = 4  # rows that the reward function is tried on before weights are loaded
+MOST_SOURCES = 64  # further rows, one of each data source, where scorers are chosen by it
 Row = TypeVar("Row")
 
 
@@ -47,6 +49,10 @@ def open_data(config: Config, model: ModelFolder, console: Console) -> tuple[Loa
             size = data.val_batch_size
             opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
         rows = rows or opened.prompts(range(min(CHECKED_ROWS, len(dataset))))
+        if by_data_source(config.worker.reward):
+            tried = {prompt.uid for prompt in rows}
+            others = [i for i in dataset.first_of_each("data_source") if dataset.uids[i] not in tried]
+            rows += opened.prompts(others[:MOST_SOURCES])
     return Loaders(loader, val_loader), rows
 
 

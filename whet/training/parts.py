@@ -17,7 +17,7 @@ from whet.learn.offload import Offload, of_weights
 from whet.learn.partition import Budget
 from whet.model.load import load_model
 from whet.model.modality import has_adapters
-from whet.rewards.function import is_scorer
+from whet.rewards.choice import with_match
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.spec import engine_can
 from whet.tracking.console import Console
@@ -65,13 +65,8 @@ def check_lengths(
 def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
     """The reward function in its worker processes."""
     reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
-    if is_scorer(spec):
-        from whet.rewards.dispatch import knows_match
-
-        if knows_match(spec, config.algorithm.match):
-            options = {"match": config.algorithm.match, **reward.reward_function_kwargs}
-            reward = replace(reward, reward_function_kwargs=options)
-    return RewardScorer(spec, reward, resolver(config), console.warn, output)
+    reward = replace(reward, reward_function_kwargs=with_match(spec, reward, config.algorithm.match))
+    return RewardScorer(spec, reward, resolver(config), console.warn, output, config.sandbox)
 
 
 def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = None) -> Budget:

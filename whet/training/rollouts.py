@@ -56,6 +56,8 @@ class Rollouts:
         self.engine = engine
         self.scorer = scorer  # None where the caller gives scores
         self._tokenizer = tokenizer
+        if scorer is not None:
+            scorer.decode = self._decode
 
     def collector(self, params: SamplingParams, penalise: bool = True, limit: int | None = None) -> Collector:
         """Return a collector of groups sampled under `params`; `penalise` adds the penalty for long responses."""
@@ -115,6 +117,10 @@ class Rollouts:
         texts = self._tokenizer.batch_decode([s.ids for s in samples], skip_special_tokens=skip)
         for sample, text in zip(samples, texts):
             sample.text = text
+
+    def _decode(self, ids: list[int]) -> str:
+        skip = self.config.worker.reward.skip_special_tokens
+        return str(self._tokenizer.decode(ids, skip_special_tokens=skip))
 
     def _penalise(self, samples: Sequence[Sample]) -> None:
         if self.config.worker.reward.overlong_buffer.enable:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from whet.config.checks.generate import one_device
 from whet.config.checks.required import model_set
+from whet.config.checks.reward import REWARD_CHECKS
 from whet.config.checks.run import Check, run_checks
 from whet.config.checks.sampling import SAMPLING_CHECKS, val_rollout
 from whet.config.problems import raise_problems
@@ -31,14 +32,8 @@ def _datasets(config: Config) -> Iterator[str]:
             yield f"eval.definitions.{name}={show(definition)}: expected a mapping such as {{files: my.jsonl}}"
         if PurePath(name).name != name or name.startswith("."):
             yield f"eval.definitions.{name}: the name becomes a folder of the report; write it without slashes"
-    if not job.datasets:
-        if not config.data.val_files and job.responses is None:
-            yield "eval.datasets is not set, nor data.val_files: name data sets, such as eval.datasets=[gsm8k]"
-        if config.worker.reward.reward_function is None:
-            yield (
-                "eval.datasets is not set, and neither is worker.reward.reward_function, which scores data.val_files: "
-                "name data sets, or the function"
-            )
+    if not job.datasets and not config.data.val_files and job.responses is None:
+        yield "eval.datasets is not set, nor data.val_files: name data sets, such as eval.datasets=[gsm8k]"
 
 
 def _samples(config: Config) -> Iterator[str]:
@@ -72,5 +67,6 @@ EVAL_CHECKS: tuple[Check, ...] = (
     _datasets,
     _samples,
     _api,
+    *REWARD_CHECKS,
     *map(_when_sampling, (one_device, model_set, *SAMPLING_CHECKS)),
 )

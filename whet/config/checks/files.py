@@ -67,15 +67,17 @@ def _loggers(config: Config) -> Iterator[str]:
 
 
 def _reward(config: Config) -> Iterator[str]:
-    spec = config.worker.reward.reward_function
-    if spec is None or spec.isidentifier():  # the name of a scorer, which the reward workers look up
-        return
-    path, colon, function = spec.rpartition(":")
-    path, function = (path, function) if colon else (spec, "main")
-    if not path.endswith((".py", PICKLE)) or not function.isidentifier():
-        yield f"worker.reward.reward_function={spec}: expected path.py:function, such as reward.py:compute_score"
-    elif not os.path.isfile(resolve_path(config, path)):
-        yield _missing(config, "worker.reward.reward_function", path, "file")
+    reward = config.worker.reward
+    named = [("worker.reward.reward_function", reward.reward_function)] if reward.reward_function else []
+    for key, spec in [*named, *(("worker.reward.combine", str(spec)) for spec in reward.parts)]:
+        if spec.isidentifier():  # the name of a scorer, which the reward workers look up
+            continue
+        path, colon, function = spec.rpartition(":")
+        path, function = (path, function) if colon else (spec, "main")
+        if not path.endswith((".py", PICKLE)) or not function.isidentifier():
+            yield f"{key}={spec}: expected path.py:function, such as reward.py:compute_score"
+        elif not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, key, path, "file")
 
 
 def _models(config: Config) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whet.config.checks.recipes import RECIPE_CHECKS, refills
 from whet.config.checks.required import DATA_CHECKS, model_set
+from whet.config.checks.reward import REWARD_CHECKS
 from whet.config.checks.run import Check, run_checks
 from whet.config.checks.sampling import SAMPLING_CHECKS
 from whet.config.checks.updates import batch_problems, budget_problems, must_divide, precision_problems
@@ -121,6 +122,7 @@ _ONE_STAGE: tuple[Check, ...] = (
     model_set,
     *DATA_CHECKS,
     *SAMPLING_CHECKS,
+    *REWARD_CHECKS,
     *map(_while_training, _TRAINING),
 )
 TRAIN_CHECKS: tuple[Check, ...] = (*_ONE_STAGE, _stages)

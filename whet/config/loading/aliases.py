@@ -143,6 +143,7 @@ ALIASES: dict[str, str] = {
     "algorithm.kl_ctrl.kl_coef": "algorithm.kl_coef",
     "algorithm.kl_ctrl.horizon": "algorithm.kl_horizon",
     "algorithm.kl_ctrl.target_kl": "algorithm.kl_target",
+    "reward_model.reward_manager": "worker.reward.manager",
     **_under("reward_model.overlong_buffer", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("reward_model.reward_kwargs.overlong_buffer_cfg", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("actor_rollout_ref.actor.adaptive_entropy", "worker.actor.adaptive_entropy", _ADAPTIVE_ENTROPY),

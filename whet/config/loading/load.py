@@ -34,6 +34,8 @@ TASK_KEYS = (
     "data.val_files",
     "worker.actor.model.model_path",
     "worker.reward.reward_function",
+    "worker.reward.combine",
+    "worker.reward.url",
 )
 DEFAULTS = "defaults"
 

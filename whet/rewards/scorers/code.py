@@ -25,15 +25,18 @@ def score(
     match: str = "whet",
     continuous: bool = True,
     power: float = 1.0,
-    seconds: float = 10.0,
-    memory_mb: int = 512,
+    seconds: float | None = None,
+    memory_mb: int | None = None,
     is_binary_reward: bool | None = None,
     is_power4_reward: bool = False,
     grader: Grader | None = None,
 ) -> Score:
-    """The fraction of tests that pass. `is_binary_reward` and `is_power4_reward` are Skywork-OR1's names."""
+    """The fraction of tests that pass. `is_binary_reward` and `is_power4_reward` are Skywork-OR1's names.
+
+    `seconds` and `memory_mb` bound each test; by default `sandbox.timeout` and `sandbox.memory_mb` do.
+    """
     check_match(match, "code", SCORER.matches)
-    if power <= 0 or seconds <= 0:
+    if power <= 0 or (seconds is not None and seconds <= 0):
         raise UserError(f"power={power}, seconds={seconds}: both must be more than 0")
     if is_binary_reward is not None:
         continuous = not is_binary_reward

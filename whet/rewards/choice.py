@@ -1,0 +1,112 @@
+"""The reward that a config asks for: a function, a scorer, several of them, or a server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.errors import UserError
+from whet.rewards.combined import KEY as COMBINE
+from whet.rewards.combined import Part
+from whet.rewards.dispatch import knows_match
+from whet.rewards.function import KEY, RewardSource, is_scorer, read_source
+from whet.rewards.result import RESERVED
+from whet.rewards.signature import KWARGS_KEY
+
+if TYPE_CHECKING:
+    from whet.config.schema.reward import RewardConfig
+
+BY_SOURCE = "data_source"  # the part of a combination that each row's data source chooses
+URL = "worker.reward.url"
+_NAMED = ("overall", "accuracy", *RESERVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What workers load, and what to call it."""
+
+    label: str  # key=value, for messages
+    source: RewardSource
+    options: dict[str, Any]
+    parts: tuple[Part, ...] = ()
+    scorers: frozenset[str] = field(default_factory=frozenset)  # of whet's own, by name
+    by_source: bool = False  # scorers are chosen by each row's data source
+
+
+def choose(spec: str, config: RewardConfig, resolve: Callable[[str], Path], file: str) -> Choice:
+    """Return the reward of `spec`, or where that is empty of `combine`, of `url`, or of the rows' data sources.
+
+    `file` is where requests to a server keep their rate.
+    """
+    options = dict(config.reward_function_kwargs)
+    if spec or not (config.combine or config.url):
+        named = frozenset({spec}) if spec and is_scorer(spec) else frozenset[str]()
+        label = f"{KEY}={spec or '(by data_source)'}"
+        return Choice(label, read_source(spec, resolve), options, (), named, not spec)
+    if config.combine:
+        return _combined(config, resolve)
+    assert config.url is not None
+    settings = {
+        "url": config.url,
+        "token_env": config.remote.token_env,
+        "retries": config.remote.retries,
+        "file": file,
+        "requests_per_second": config.remote.requests_per_second,
+        "tokens_per_second": config.remote.tokens_per_second,
+    }
+    source = RewardSource("whet.rewards.remote", "remote", "from whet.rewards.remote import remote\n", is_scorer=True)
+    return Choice(f"{URL}={config.url}", source, settings)
+
+
+def _combined(config: RewardConfig, resolve: Callable[[str], Path]) -> Choice:
+    weights = config.parts
+    for spec in config.reward_function_kwargs:
+        if not any(part == spec or part.startswith(f"{spec}.") for part in weights):
+            raise UserError(
+                f"{KWARGS_KEY}.{spec}: with {COMBINE} the options of each part stand under its name, and there is no "
+                f"part {spec}; there are {', '.join(weights)}"
+            )
+    parts: list[Part] = []
+    for spec, weight in weights.items():
+        number = isinstance(weight, int | float) and not isinstance(weight, bool) and math.isfinite(weight)
+        if not number or abs(weight) > 1e6:
+            raise UserError(f"{COMBINE}.{spec}={weight!r}: the weight must be a number within ±1e6")
+        given = config.options_of(spec) or {}
+        if not isinstance(given, Mapping):
+            raise UserError(f"{KWARGS_KEY}.{spec}={given!r}: expected the part's options, such as {{name: value}}")
+        try:
+            source = read_source("" if spec == BY_SOURCE else spec, resolve)
+        except UserError as error:
+            raise UserError(f"{COMBINE}: {error}") from error
+        parts.append(Part(_name(spec, source, parts), float(weight), source, dict(given)))
+    scorers = frozenset(spec for spec in weights if is_scorer(spec) and spec != BY_SOURCE)
+    shown = ", ".join(f"{spec}: {weight:g}" for spec, weight in weights.items())
+    return Choice(f"{COMBINE}={{{shown}}}", parts[0].source, {}, tuple(parts), scorers, BY_SOURCE in weights)
+
+
+def _name(spec: str, source: RewardSource, others: list[Part]) -> str:
+    """Name of a part among the scores: the scorer's, the function's, or the file's where the function is main."""
+    name = spec if is_scorer(spec) else source.function
+    name = Path(source.path).stem if name == "main" else name
+    taken = {*_NAMED, *(part.name for part in others)}
+    return next(each for each in (name, *(f"{name}_{n}" for n in range(2, 1000))) if each not in taken)
+
+
+def by_data_source(config: RewardConfig) -> bool:
+    """True if the data source of each row chooses its scorer."""
+    return BY_SOURCE in config.parts or not config.is_named
+
+
+def with_match(spec: str, config: RewardConfig, match: str) -> dict[str, Any]:
+    """Return the options of a reward, with `match` for scorers that can give an original's numbers."""
+    options = config.reward_function_kwargs
+    if not spec and config.combine:
+        known = {part: "" if part == BY_SOURCE else part for part in config.parts if is_scorer(part)}
+        matched = {part: {"match": match} for part, name in known.items() if knows_match(name, match)}
+        return {**options, **{part: {**given, **(options.get(part) or {})} for part, given in matched.items()}}
+    if (spec or not config.url) and is_scorer(spec) and knows_match(spec, match):
+        return {"match": match, **options}
+    return options
