@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from whet.assets.examples import examples_folder
 from whet.cli.command import Command
-from whet.config import Config
 from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.config import Config
 
 _HELP = """\
 usage: whet sweep [FILE.yaml] key=a,b,c [key=0..2 ...] [key=value ...] [--dry-run]
