@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 REV ?= HEAD
 
 VENV := .venv

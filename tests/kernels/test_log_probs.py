@@ -8,6 +8,7 @@ from kernels.conftest import DEVICE
 from torch import Tensor
 
 from whet.kernels.log_probs import logit_gradient_, row_statistics
+from whet.learn import kernel_log_probs
 from whet.learn import log_probs as learner
 from whet.model.load import Head
 
@@ -82,7 +83,7 @@ def test_gradient(N: int, V: int, temperature: float, used: str) -> None:
 def test_learner(temperature: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner's function over the kernels, values and gradients, in one piece and in several."""
     monkeypatch.setattr(learner, "_use_kernels", lambda hidden, softcap: True)
-    monkeypatch.setattr(learner, "_KERNEL_CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(kernel_log_probs, "_KERNEL_CHUNK_ELEMENTS", chunk)
     N, H, V = 140, 8, 70
     g = torch.Generator().manual_seed(5)
     exact = [torch.randn(*shape, dtype=torch.float64, generator=g).to(DEVICE) for shape in ((N, H), (V, H), (V,))]
@@ -145,7 +146,7 @@ def test_learner_in_bf16_adds_up_weight_gradients_in_fp32() -> None:
     grads = []
     for chunk in (1, 2**28):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(learner, "_KERNEL_CHUNK_ELEMENTS", chunk)
+            patch.setattr(kernel_log_probs, "_KERNEL_CHUNK_ELEMENTS", chunk)
             log_probs, _ = learner.token_log_probs(hidden, Head(weight, None, None), targets, 1.0)
             grads.append(torch.autograd.grad(log_probs.sum(), weight)[0])
     assert grads[0].dtype == torch.bfloat16

@@ -70,7 +70,7 @@ def test_what_does_not_finish_in_time_is_cut_with_a_note(folder):
     ("arguments", "words"),
     [
         ([], "no model is named"),
-        (["nowhere/to/be/found"], "model_path"),
+        (["nowhere/to/be/found"], "there is no such folder"),
         (["whet/quickstart", "serve.prot=1"], "did you mean serve.port"),
         (["whet/quickstart", "serve.port=70000"], "at most 65535"),
         (["whet/quickstart", "serve.host=0.0.0.0"], "serve.allow_remote"),

@@ -132,7 +132,7 @@ LOSS = HEAD + '@whet.policy_loss("mine")\ndef mine(inputs, config, aggregate):\n
         ("x = 1\nraise SystemExit(3)", r"extensions=.*mine\.py, line 2: SystemExit: 3"),
         (
             "x = 1",
-            r"adv_estimator=mine: is not one of gae, .*mine\.py\] registers nothing of that name",
+            r"adv_estimator=mine: is not one of .*gae, .*mine\.py\] registers nothing of that name",
         ),
         (HEAD + '@whet.advantage("mien")\ndef f(a, b): ...', r"adv_estimator=mine: .*did you mean mien\?"),
         (HEAD + "@whet.advantage\ndef f(a, b): ...", r"line 2: a function is registered with its name in parenth"),
@@ -235,4 +235,4 @@ def test_the_command_line_names_the_mistake(tmp_path: Path, few_rows: tuple[str,
     assert "Traceback" not in text
     process = start(tmp_path, "train", *few_rows, "algorithm.adv_estimator=mine")
     assert process.wait() == 2
-    assert "mine is not one of gae, " in process.text()
+    assert "mine is not one of " in process.text()

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 def compute_score(reward_inputs):
-    if len(reward_inputs) > 2:
+    if len({{each["ground_truth"] for each in reward_inputs}}) > 2:
         Path("{folder}", "scoring").touch()
         time.sleep({seconds})
     return [{{"overall": float(len(each["response"]) % 3)}} for each in reward_inputs]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from whet.errors import UserError
 from whet.rewards.combined import KEY as COMBINE
 from whet.rewards.combined import Part
-from whet.rewards.dispatch import knows_match
 from whet.rewards.function import KEY, RewardSource, is_scorer, read_source
 from whet.rewards.result import RESERVED
 from whet.rewards.signature import KWARGS_KEY
@@ -103,6 +102,10 @@ def by_data_source(config: RewardConfig) -> bool:
 def with_match(spec: str, config: RewardConfig, match: str) -> dict[str, Any]:
     """Return the options of a reward, with `match` for scorers that can give an original's numbers."""
     options = config.reward_function_kwargs
+    if spec and not is_scorer(spec):
+        return options
+    from whet.rewards.dispatch import knows_match
+
     if not spec and config.combine:
         known = {part: "" if part == BY_SOURCE else part for part in config.parts if is_scorer(part)}
         matched = {part: {"match": match} for part, name in known.items() if knows_match(name, match)}

@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
 from whet.rewards.choice import Choice, choose
-from whet.rewards.dispatch import check_sources, runs_programs
 from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
-from whet.rewards.programs.opened import check_sandbox
 from whet.rewards.result import LARGEST, Scores
 from whet.rewards.setup import WorkerSetup
 from whet.types import Prompt, Sample
@@ -89,9 +87,15 @@ class RewardScorer:
     def check(self, prompts: list[Prompt]) -> None:
         """Load the function and score rows, their answers as responses; UserError on a result that is no score."""
         if self._by_source:
+            from whet.rewards.dispatch import check_sources
+
             self._scorers |= check_sources((prompt.uid, prompt.extra) for prompt in prompts)
-        if any(runs_programs(name) for name in self._scorers):
-            check_sandbox(self._sandbox)
+        if self._scorers:
+            from whet.rewards.dispatch import runs_programs
+            from whet.rewards.programs.opened import check_sandbox
+
+            if any(runs_programs(name) for name in self._scorers):
+                check_sandbox(self._sandbox)
         rows = [_as_sample(prompt) for prompt in prompts]
         for group in [rows] if self.scores_batches() and rows else [[row] for row in rows]:
             outcome = self._call_each([group])[0]

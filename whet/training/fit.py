@@ -18,7 +18,6 @@ from whet.config import Config
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
 from whet.training.curves import Curves
-from whet.training.differences import more_steps, new_run
 from whet.training.doctor import Doctor, Finding, rules
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
@@ -149,6 +148,8 @@ class FitLoop(ABC):
         if state.step < self.total_steps and not self.config.trainer.val_only:
             resume = "the same command goes on from here" if state.step else "nothing was trained yet; start it again"
         if not trained and state.step >= self.total_steps and not self.config.trainer.val_only:
+            from whet.training.differences import more_steps, new_run
+
             resume = f"{more_steps(self.config, state.step)}\n  new run    {new_run(self.config)}"
             self.console.done(state.step, self.store.folder.path, None, state.before, state.latest, resume)
             return

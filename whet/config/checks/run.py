@@ -55,9 +55,10 @@ def known_values(config: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]
 
 
 def _without(section: Any, leaves: set[str]) -> Any:
-    """Return a copy of a section in a class whose properties for these keys raise."""
+    """Return a copy of a section in a class whose properties for these keys raise; copies of it stay so."""
     made = copy.copy(section)
-    unknown = type(type(section).__name__, (type(section),), {leaf: property(_unknown) for leaf in leaves})
+    hidden = {leaf: property(_unknown, lambda section, value: None) for leaf in leaves}  # set by dataclasses.replace
+    unknown = type(type(section).__name__, (type(section),), hidden)
     object.__setattr__(made, "__class__", unknown)
     return made
 
