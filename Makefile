@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 2
 REV ?= HEAD
 
 VENV := .venv

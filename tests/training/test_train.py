@@ -154,7 +154,11 @@ def far_away(tmp_path_factory: pytest.TempPathFactory, few_rows: tuple[str, str]
     ("where", "how"),
     [
         ("actor/kl_loss", ("algorithm.use_kl_loss=true", "algorithm.kl_penalty=k3")),
-        ("actor/reward_kl", ("algorithm.use_kl_loss=false", "algorithm.kl_penalty=k1")),
+        pytest.param(
+            "actor/reward_kl",
+            ("algorithm.use_kl_loss=false", "algorithm.kl_penalty=k1"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_kl_alone_pulls_back_to_the_reference(tmp_path, few_rows, far_away, where, how):

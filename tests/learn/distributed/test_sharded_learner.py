@@ -45,7 +45,7 @@ HSDP = [replace(CASES[0], fsdp=FSDPConfig(fsdp_size=2)), replace(CASES[3], fsdp=
 @pytest.mark.parametrize(
     ("world", "cases"),
     [
-        pytest.param(1, CASES[:2], id="1"),
+        pytest.param(1, CASES[:2], id="1", marks=pytest.mark.slow),
         pytest.param(2, CASES, id="2"),
         pytest.param(4, [CASES[0], CASES[3], HSDP[0]], id="4"),
         pytest.param(4, CASES[1:3] + CASES[4:] + HSDP[1:], id="4-others", marks=pytest.mark.slow),
