@@ -5,7 +5,6 @@ Names are found by listing the folder, which imports nothing; a scorer is import
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from whet.config.problems import hint
 from whet.config.registry import Registry
 from whet.errors import UserError
 
@@ -55,7 +55,7 @@ class Scorers(Registry):
         if file is None and name not in self.names:
             raise UserError(
                 f"{self.key}={name}: there is no scorer of that name; there are {', '.join(self.names)}. A function of "
-                f"yours is named as path.py:function{near(name, self.names)}"
+                f"yours is named as path.py:function{hint(name, self.names)}"
             )
         found: Scorer = super().find(name, file)
         return found
@@ -68,13 +68,7 @@ class Scorers(Registry):
 SCORERS = Scorers("worker.reward.reward_function", "whet.rewards.scorers", "SCORER", entry_points="whet.scorers")
 
 
-def near(name: str, names: tuple[str, ...]) -> str:
-    """`; did you mean X?`, or nothing where no name is close. (Workers do not import `whet.config`.)"""
-    found = difflib.get_close_matches(name[:100].lower(), names, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
-
-
 def check_match(match: str, scorer: str, known: tuple[str, ...]) -> None:
     """Raise UserError on an original that the scorer does not know."""
     if match != "whet" and match not in known:
-        raise UserError(f"match={match}: the scorer {scorer} knows {', '.join(('whet', *known))}{near(match, known)}")
+        raise UserError(f"match={match}: the scorer {scorer} knows {', '.join(('whet', *known))}{hint(match, known)}")
