@@ -10,46 +10,18 @@ import asyncio
 import bisect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
+from whet.rollout.tickets import Busy, Entry, Submission, Ticket
 from whet.types import Group, Prompt, Sample
 
 CLOSE_SECONDS = 10.0  # that `close` waits for what is in flight; an engine that blocks for ever is left behind
 
 Rollout = Callable[[Prompt, range], Awaitable[list[Sample]]]  # the samples of these ids, of one prompt
 Score = Callable[[list[Sample]], Awaitable[object]]  # fills `scores` of samples
+Choose = Callable[[list[int]], list[int] | None]
 Progress = Callable[[int], None]  # called with the number of samples that just got done
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A prompt that was handed in."""
-
-    number: int  # counts what was handed in
-    row: int  # of the data
-    prompt: Prompt
-    ids: range  # of its samples; the first also names the group
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A ticket on its way: waiting (no task), being sampled (a task), being scored (a group too), ready (scored)."""
-
-    ticket: Ticket
-    batch: _Batch
-    task: asyncio.Task[None] | None = None
-    group: Group | None = None
-    scored: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """Entries that one `submit` handed in."""
-
-    entries: list[_Entry]
-    scored: asyncio.Future[None] | None = None  # of functions that score the whole batch
 
 
 class Collector:
@@ -72,14 +44,15 @@ class Collector:
             raise ValueError(f"limit={limit}: at least one group has to be in flight")
         self._rollout, self._score, self._limit, self._together = rollout, score, limit, together
         self._changed = threading.Condition()  # guards everything below
-        self._entries: dict[int, _Entry] = {}  # what was not taken, by number, in the order of the numbers
-        self._waiting: list[_Entry] = []  # in the order of their numbers
-        self._finished: list[_Entry] = []  # in the order in which they got ready
+        self._entries: dict[int, Entry] = {}  # what was not taken, by number, in the order of the numbers
+        self._waiting: list[Entry] = []  # in the order of their numbers
+        self._finished: list[Entry] = []  # in the order in which they got ready
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()  # those that were cancelled
         self._handed_in = 0
         self._error: BaseException | None = None
         self._held = self._closed = False  # held: nothing begins
+        self._busy = Busy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -112,9 +85,9 @@ class Collector:
         with self._changed:
             if self._closed:
                 raise RuntimeError("the collector is closed")
-            batch, numbers = _Batch([]), range(self._handed_in, self._handed_in + len(rows))
+            batch, numbers = Submission([]), range(self._handed_in, self._handed_in + len(rows))
             tickets = [Ticket(*each) for each in zip(numbers, rows, prompts, ids, strict=True)]
-            batch.entries = [_Entry(ticket, batch) for ticket in tickets]
+            batch.entries = [Entry(ticket, batch) for ticket in tickets]
             self._handed_in += len(tickets)
             self._entries |= {entry.ticket.number: entry for entry in batch.entries}
             self._waiting += batch.entries
@@ -128,17 +101,31 @@ class Collector:
         self._wait(entries, len(entries), lambda entry: entry.group is not None, progress)
 
     def take(
-        self, count: int, ordered: bool = False, timeout: float | None = None, progress: Progress | None = None
+        self,
+        count: int,
+        ordered: bool = False,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        choose: Choose | None = None,
     ) -> list[Group]:
         """Return so many groups as they get ready, or with `ordered` those that were handed in first.
 
-        `TimeoutError`, with nothing taken, if they are not ready within so many seconds.
+        `choose` is shown the numbers of the groups that are ready, in that order, whenever there are enough: it returns
+        which to take, or None to wait for more. `TimeoutError`, with nothing taken, if they are not ready within so
+        many seconds.
         """
         with self._changed:
             if count > len(self._entries):
                 raise ValueError(f"{count} groups were asked for, and {len(self._entries)} are pending")
             entries = list(self._entries.values())[: count if ordered else None]
         self._wait(entries, count, lambda entry: entry.scored, progress, timeout)
+        while choose is not None:
+            with self._changed:
+                ready = [entry.ticket.number for entry in self._finished]
+            if (numbers := choose(ready)) is not None:
+                entries, ordered = [self._entries[number] for number in numbers], True
+                break
+            self._wait(entries, len(ready) + 1, lambda entry: entry.scored, None, timeout)
         with self._changed:
             chosen = (entries if ordered else self._finished)[:count]
             groups = [entry.group for entry in chosen if entry.group is not None]
@@ -157,6 +144,21 @@ class Collector:
             self._soon(self._cancel_tasks)
             if not self._changed.wait_for(lambda: not self._tasks, timeout):
                 raise TimeoutError(f"{len(self._tasks)} groups in flight did not end within {timeout} s")
+
+    def renew(self, numbers: Collection[int]) -> None:
+        """Begin these groups anew, whether they are in flight or ready: what was sampled of them is dropped.
+
+        Not for functions that score a whole batch, which have seen the others of it.
+        """
+        assert not self._together, "a batch that is scored as a whole is not sampled anew in part"
+        with self._changed:
+            self._soon(partial(self._renew, frozenset(numbers)))
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Seconds in which some group was being sampled, and in which some group was being scored."""
+        with self._changed:
+            return self._busy.seconds()
 
     def resume(self) -> None:
         """Go on after `cancel` or an error: whatever is pending and not ready begins anew."""
@@ -178,9 +180,9 @@ class Collector:
 
     def _wait(
         self,
-        entries: Sequence[_Entry],
+        entries: Sequence[Entry],
         count: int,
-        is_done: Callable[[_Entry], bool],
+        is_done: Callable[[Entry], bool],
         progress: Progress | None,
         timeout: float | None = None,
     ) -> None:
@@ -237,13 +239,17 @@ class Collector:
                 entry.task.add_done_callback(partial(self._ended, entry))
                 self._tasks.add(entry.task)
 
-    async def _collect(self, entry: _Entry) -> None:
+    async def _collect(self, entry: Entry) -> None:
         """Sample and score one group."""
         ticket = entry.ticket
+        stage = {"sampling": 1}  # what this group adds to the counts of `Busy`
+        self._note(stage)
         try:
             samples = await self._rollout(ticket.prompt, ticket.ids)
             for sample in samples:
                 sample.group = ticket.ids.start
+            self._note({"sampling": -1, "scoring": 1})
+            stage = {"scoring": 1}
             with self._changed:
                 entry.group = Group(ticket.row, samples)
                 self._changed.notify_all()
@@ -252,12 +258,18 @@ class Collector:
             await (self._score_batch(entry.batch) if self._together else self._score(samples))
         except (KeyboardInterrupt, SystemExit) as error:  # which would end the thread
             raise RuntimeError(f"{type(error).__name__} in a rollout or a scorer") from error
+        finally:
+            self._note({name: -count for name, count in stage.items()})
         with self._changed:
             entry.scored = True
             self._finished.append(entry)
             self._changed.notify_all()
 
-    async def _score_batch(self, batch: _Batch) -> None:
+    def _note(self, change: dict[str, int]) -> None:
+        with self._changed:
+            self._busy.change(**change)
+
+    async def _score_batch(self, batch: Submission) -> None:
         """Score all groups of a batch at once, when the last of them is sampled; the others wait for it."""
         if batch.scored is None or batch.scored.done():
             batch.scored = asyncio.get_running_loop().create_future()
@@ -274,7 +286,7 @@ class Collector:
         if not scored.done():
             scored.set_result(None)
 
-    def _ended(self, entry: _Entry, task: asyncio.Task[None]) -> None:
+    def _ended(self, entry: Entry, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         with self._changed:
             cancelled = task in self._ending
@@ -289,6 +301,20 @@ class Collector:
                     self._held = True
                     self._cancel_tasks()
             self._changed.notify_all()
+        self._begin()
+
+    def _renew(self, numbers: frozenset[int]) -> None:
+        with self._changed:
+            for number in numbers & self._entries.keys():
+                entry = self._entries[number]
+                if entry.scored:
+                    self._finished.remove(entry)
+                entry.scored, entry.group = False, None
+                if entry.task is None and entry not in self._waiting:
+                    bisect.insort(self._waiting, entry, key=lambda each: each.ticket.number)
+                elif entry.task is not None:  # it waits again when its task has ended
+                    self._ending.add(entry.task)
+                    entry.task.cancel()
         self._begin()
 
     def _cancel_tasks(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 
-from whet.config import Config, draws_allowed, refills
+from whet.config import Config, draws_allowed, refills, resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.rewards.scorer import failure_counts
@@ -33,7 +35,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class _Draws:
+class Draws:
     """Groups and failures of the draws of one step."""
 
     groups: list[Group] = field(default_factory=list)
@@ -46,7 +48,7 @@ class _Draws:
 
 
 class BatchMaker:
-    """Makes batches as the config of the current stage says."""
+    """Makes batches as the config of the current stage says: synchronous training, where nothing stays in flight."""
 
     def __init__(
         self, rollouts: Rollouts, loader: PromptLoader[Prompt] | None, state: TrainerState, console: Console
@@ -57,10 +59,11 @@ class BatchMaker:
         """Return the batch of the next step."""
         state = self._state
         keep, wanted = keep_rule(config), groups_per_step(config)
-        kept, draws = state.carried, _Draws()
+        kept, draws = state.carried, Draws()
         arrived = len(kept)
         while not _is_enough(config, kept, draws):
-            groups = self._draw(config, clock, draws)
+            missing = wanted - len(kept if refills(config) else draws.groups)
+            groups = self.draw(config, clock, draws, missing)
             kept = kept + [group for group in groups if keep(group.samples)]
         passed = {id(group) for group in kept}
         dropped = [group for group in draws.groups if id(group) not in passed]
@@ -75,8 +78,36 @@ class BatchMaker:
         }
         return Batch(_flat(kept), _flat(dropped), draws.samples, metrics)
 
-    def _draw(self, config: Config, clock: StepClock, draws: _Draws) -> list[Group]:
-        """Sample and score the loader's next prompts."""
+    def still(self) -> AbstractContextManager[None]:
+        """Keep the engine from drawing tokens inside the context: here nothing is being sampled between batches."""
+        return nullcontext()
+
+    def rewound_on_failure(self) -> AbstractContextManager[None]:
+        """Go back to before the step if a `RewardsFailedError` is raised inside the context."""
+        return self._state.rewound_on_failure(self._loader)
+
+    def configure(self, config: Config) -> None:
+        """Go on under the config of another stage."""
+
+    def save(self, folder: Path) -> None:
+        """Write the groups that wait for a later step into a checkpoint."""
+        if self._state.carried:
+            from whet.training.groups import save_groups
+
+            save_groups(self._state.carried, folder / "carried.json")
+
+    def load(self, folder: Path) -> None:
+        """Go on with what a checkpoint holds."""
+        if self._loader is not None and (folder / "carried.json").exists():
+            from whet.training.groups import load_groups
+
+            self._state.carried = load_groups(folder / "carried.json", self._loader)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def draw(self, config: Config, clock: StepClock, draws: Draws, missing: int) -> list[Group]:
+        """Sample and score the loader's next prompts; the step needs `missing` groups."""
         state, rollouts, loader = self._state, self._rollouts, self._loader
         assert loader is not None, "a run that only validates has no training prompts"
         assert rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
@@ -86,14 +117,19 @@ class BatchMaker:
         ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in range(len(rows))]
         groups = rollouts.collect(rows, loader.prompts(rows), params, ids, clock)
         state.samples_drawn += len(rows) * params.n
+        return self.note(config, draws, groups)
+
+    def note(self, config: Config, draws: Draws, groups: list[Group]) -> list[Group]:
+        """Add groups to the draws of a step; stop the run if none of its samples could be scored."""
         draws.failures.update(failure_counts(_flat(groups)))
         draws.groups += groups
         draws.count += 1
         if len(draws.groups) >= config.data.rollout_batch_size:  # further draws would not do better
-            rollouts.scorer.require_scores(draws.samples, f"step {state.step}")
+            assert self._rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
+            self._rollouts.scorer.require_scores(draws.samples, f"step {self._state.step}")
         return groups
 
-    def _note_what_is_missing(self, config: Config, kept: Sequence[Group], draws: _Draws) -> None:
+    def _note_what_is_missing(self, config: Config, kept: Sequence[Group], draws: Draws) -> None:
         """Warn when a filter left too little; stop the run when it has left nothing for too long."""
         state, wanted = self._state, groups_per_step(config)
         state.empty_steps = 0 if kept else state.empty_steps + 1
@@ -116,9 +152,7 @@ class BatchMaker:
                 "training on those"
             )
 
-    def _metrics(
-        self, kept: Sequence[Group], arrived: int, dropped: Sequence[Group], draws: _Draws
-    ) -> dict[str, float]:
+    def _metrics(self, kept: Sequence[Group], arrived: int, dropped: Sequence[Group], draws: Draws) -> dict[str, float]:
         sampled = len(draws.groups)
         metrics: dict[str, float] = {
             "batch/draws": draws.count,
@@ -137,12 +171,36 @@ class BatchMaker:
         return metrics
 
 
+def open_batches(
+    config: Config,
+    rollouts: Rollouts,
+    loader: PromptLoader[Prompt] | None,
+    state: TrainerState,
+    console: Console,
+    folder: Path,
+    steps_left: Callable[[], int],
+) -> BatchMaker:
+    """Return what makes the batches of a run: synchronously, asynchronously, or as another run has made them.
+
+    `folder` is the run's; `steps_left` counts the steps that are still to be taken, the current one included.
+    """
+    trainer = config.trainer
+    if loader is None or (trainer.max_staleness == 0 and trainer.replay is None):
+        return BatchMaker(rollouts, loader, state, console)
+    from whet.training.flow import Flow
+    from whet.training.schedule import Replay, Schedule
+
+    if trainer.replay is not None:
+        return Replay(rollouts, loader, state, console, Schedule(resolve_path(config, trainer.replay)))
+    return Flow(rollouts, loader, state, console, Schedule(folder), steps_left)
+
+
 def groups_per_step(config: Config) -> int:
     """The most groups that a step trains on."""
     return config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
 
 
-def _is_enough(config: Config, kept: Sequence[Group], draws: _Draws) -> bool:
+def _is_enough(config: Config, kept: Sequence[Group], draws: Draws) -> bool:
     if not refills(config):
         return len(draws.groups) >= groups_per_step(config)
     return len(kept) >= groups_per_step(config) or draws.count == draws_allowed(config)

@@ -17,20 +17,26 @@ _FIELDS = [field.name for field in fields(Sample) if field.name not in ("prompt"
 
 def save_groups(groups: Sequence[Group], file: Path) -> None:
     """Write groups; prompts are named by their rows."""
-    records = [{"row": group.row, "samples": [_record(sample) for sample in group.samples]} for group in groups]
-    file.write_text(json.dumps(records), encoding="utf-8")
+    file.write_text(json.dumps([group_record(group) for group in groups]), encoding="utf-8")
 
 
 def load_groups(file: Path, loader: PromptLoader) -> list[Group]:
     """Read back what `save_groups` wrote, to the last bit."""
-    groups = []
     try:
-        for record in json.loads(file.read_text(encoding="utf-8")):
-            (prompt,) = loader.prompts([record["row"]])
-            groups.append(Group(record["row"], [_sample(prompt, known) for known in record["samples"]]))
+        return [group_from_record(record, loader) for record in json.loads(file.read_text(encoding="utf-8"))]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise UserError(f"{file} does not hold samples of this data ({type(error).__name__}: {error})") from error
-    return groups
+
+
+def group_record(group: Group) -> dict[str, Any]:
+    """Return what JSON keeps of a group; its prompt is named by its row."""
+    return {"row": group.row, "samples": [_record(sample) for sample in group.samples]}
+
+
+def group_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Group:
+    """Return the group that a record was made of, to the last bit."""
+    (prompt,) = loader.prompts([record["row"]])
+    return Group(record["row"], [_sample(prompt, known) for known in record["samples"]])
 
 
 def _record(sample: Sample) -> dict[str, Any]:

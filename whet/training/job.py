@@ -56,4 +56,6 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     plan = run.plan(store.checkpoint, steps, folder.path)
     models = open_models(plan, run.placement, run.model.tokenizer, console, stack)
     interrupt = stack.enter_context(Interrupt(console.note))
-    return Trainer(run, data, store, models, scorer, interrupt, console, steps)
+    trainer = Trainer(run, data, store, models, scorer, interrupt, console, steps)
+    stack.callback(trainer.batches.close)
+    return trainer

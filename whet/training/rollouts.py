@@ -55,6 +55,7 @@ class Rollouts:
         self.config = config  # of the current stage
         self.engine = engine
         self.scorer = scorer  # None where the caller gives scores
+        self.stays_open = False  # True if samples are in flight between two calls: the engine keeps its memory
         self._tokenizer = tokenizer
         if scorer is not None:
             scorer.decode = self._decode
@@ -90,7 +91,8 @@ class Rollouts:
             with clock.stage("rollout", total) as advance:
                 collector.submit(rows, prompts, ids)
                 collector.wait_sampled(advance)
-            self.engine.release()
+            if not self.stays_open:
+                self.engine.release()
             with clock.stage("reward", total) as advance:
                 return collector.take(len(prompts), ordered=True, progress=advance)
 
@@ -99,7 +101,8 @@ class Rollouts:
     ) -> list[Sample]:
         """Return n samples for each prompt, not scored; `ids` name the first sample, and the group, of each."""
         samples = self.engine.generate(prompts, params, ids, advance)
-        self.engine.release()
+        if not self.stays_open:
+            self.engine.release()
         self._add_text(samples)
         for i, sample in enumerate(samples):
             sample.group = ids[i // params.n]

@@ -16,7 +16,7 @@ from whet.errors import RewardsFailedError
 from whet.learn.protocol import Trained
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
-from whet.training.batch import BatchMaker
+from whet.training.batch import open_batches
 from whet.training.checked import CheckedRun
 from whet.training.data import Loaders, draw_size
 from whet.training.experience import make_experience, resampled
@@ -53,7 +53,9 @@ class Trainer(FitLoop):
         self.data, self.model, self.stages, self.models = data, run.model, run.stages, models
         self.state, self.control = TrainerState(), Control(run.config)
         self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer)
-        self.batches = BatchMaker(self.rollouts, data.train, self.state, console)
+        state, folder = self.state, store.folder.path
+        left = lambda: self.total_steps - state.step + 1  # noqa: E731
+        self.batches = open_batches(run.config, self.rollouts, data.train, state, console, folder, left)
         self._stage_ended = False
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet
 
@@ -66,11 +68,12 @@ class Trainer(FitLoop):
         """Take one step; return its metrics."""
         state, clock = self.state, StepClock(self.console)
         try:
-            with state.rewound_on_failure(self.data.train):
+            with self.batches.rewound_on_failure():
                 batch = self.batches.make(self.config, clock)
         except RewardsFailedError as error:
             raise self.stopped(error) from None
-        metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
+        with self.batches.still():
+            metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
         self.store.tracker.samples(state.step, "train", shown)
         return metrics | clock.metrics(shown, batch.drawn) | self.position()
@@ -150,6 +153,7 @@ class Trainer(FitLoop):
         """Go on under the config of the current stage; nothing is loaded or lost by it."""
         config = self.config = self.rollouts.config = self.stages.config
         self.models.configure(config)
+        self.batches.configure(config)
         if self.data.train is not None:
             self.data.train.resize(draw_size(config, len(self.data.train)))
         self.control.enter(config)
@@ -173,10 +177,7 @@ class Trainer(FitLoop):
             meta["score"] = score if math.isfinite(score) else None
         with self.console.stage("save"), self.store.checkpoints.writing(state.step, meta) as folder:
             save_models(folder, self.trained, self.model, self.config.trainer.save_model_only)
-            if state.carried:
-                from whet.training.groups import save_groups
-
-                save_groups(state.carried, folder / "carried.json")
+            self.batches.save(folder)
             torch.save(random_state(), folder / "rng.pt")
 
     def restore(self) -> None:
@@ -192,10 +193,7 @@ class Trainer(FitLoop):
                 self.end_at(state.step)
             self.configure()
             self.control.load_state_dict(meta["control"])
-            if self.data.train is not None and (checkpoint.path / "carried.json").exists():
-                from whet.training.groups import load_groups
-
-                state.carried = load_groups(checkpoint.path / "carried.json", self.data.train)
+            self.batches.load(checkpoint.path)
             restore_optimizers(checkpoint.path, self.trained, self.console.warn)
             restore_random(checkpoint.path / "rng.pt")
         else:

@@ -66,6 +66,18 @@ class TrainerConfig:
     max_empty_steps: int = key(10, "steps in a row in which a filter keeps nothing, before the run stops", least=1)
     rejection_sample: bool = key(False, "drop groups whose rewards are all 0 or all 1, without refilling (OR1)")
     rejection_sample_multiplier: int = key(1, "rejection_sample draws this many times the prompts", least=1, most=1000)
+    max_staleness: int = key(
+        0,
+        "updates that the policy may see between a group's first token and its own update; 0 = synchronous training",
+        least=0,
+        most=1000,
+    )
+    on_stale: str = key(
+        "wait",
+        "a group that would get too old: the step waits for it, or it is dropped and sampled anew",
+        choices=("wait", "drop"),
+    )
+    replay: str | None = key(None, "run folder whose schedule of asynchronous training is trained on again")
     stages: list[dict[str, Any]] = field(
         default_factory=list, metadata=about("[{steps or until, overrides}, ...]: settings that change during the run")
     )
