@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.rollout.engine import Engine, SamplingParams
 from whet.types import Prompt, Sample
@@ -29,6 +29,8 @@ class SingleTurn:
     Engines that decode calls together are asked for each prompt. Of the others, each call of `generate` samples all
     prompts that wait by then: at first those that began in one turn of the event loop, which is a whole batch of
     synchronous training, in its order.
+
+    Samples that somebody aborts while the group is wanted are continued where they stand, with the weights of then.
     """
 
     def __init__(self, engine: Engine, params: SamplingParams, finish: Finish) -> None:
@@ -40,10 +42,20 @@ class SingleTurn:
         """Return the samples of these ids, as many as `params.n`."""
         if self._engine.capabilities.concurrent:
             samples = await self._engine.sample(prompt, self._params, ids.start)
+            while any(sample.finish == "abort" for sample in samples):
+                samples = list(await asyncio.gather(*map(self._continued, samples, ids)))
         else:
             samples = await self._ask(prompt, ids)
         self._finish(samples)
         return samples
+
+    async def _continued(self, sample: Sample, sample_id: int) -> Sample:
+        """Return a sample as it is if it was finished, else what becomes of it."""
+        if sample.finish != "abort":
+            return sample
+        params = replace(self._params, n=1, max_tokens=self._params.max_tokens - len(sample.ids))
+        (whole,) = await self._engine.sample(sample if sample.ids else sample.prompt, params, sample_id)
+        return replace(whole, index=sample.index)
 
     async def _ask(self, prompt: Prompt, ids: range) -> list[Sample]:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ from pathlib import Path
 from whet.algos import find_advantage, find_policy_loss, needs_of
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, check_critic
+from whet.errors import UserError
 from whet.rollout.spec import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
 from whet.training import parts, policy
@@ -92,6 +93,7 @@ def check_run(config: Config, console: Console) -> CheckedRun:
     for each in [config, *stages.configs]:
         parts.check_lengths(each, model.config, model.tokenizer)
         check_critic(each, needs_values(each))
+        check_baselines(each)
     critic_path = None
     if needs_values(config) and not config.trainer.val_only:
         from whet.training import critics
@@ -105,3 +107,14 @@ def check_run(config: Config, console: Console) -> CheckedRun:
 
             check_sees_images(each.algorithm, model.processor)
     return CheckedRun(config, checked.placement, model, checked.adapters, stages, critic_path)
+
+
+def check_baselines(config: Config) -> None:
+    """Refuse estimators that sample greedy responses in each step where samples are of several versions."""
+    estimator = config.algorithm.adv_estimator
+    if config.trainer.max_staleness and "baselines" in needs_of(estimator):
+        raise UserError(
+            f"trainer.max_staleness={config.trainer.max_staleness}: algorithm.adv_estimator={estimator} compares "
+            "samples with a greedy response of the policy that wrote them, which has been updated since; choose grpo "
+            "or rloo, or set max_staleness to 0"
+        )

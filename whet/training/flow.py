@@ -21,6 +21,7 @@ from whet.config import Config
 from whet.errors import RewardsFailedError
 from whet.rollout.collector import Collector
 from whet.training.batch import Batch, BatchMaker, Draws, groups_per_step
+from whet.training.device import choose_placement
 from whet.training.measure import StepClock
 from whet.training.pending import Waiting, load_waiting, save_waiting
 from whet.training.rollouts import Rollouts, sampling_params
@@ -88,6 +89,8 @@ class Flow(BatchMaker):
             yield
             return
         with engine.pause():
+            if recomputes(self._config):
+                engine.abort()
             engine.release()
             yield
         self._learning += time.perf_counter() - begun
@@ -244,6 +247,12 @@ class Flow(BatchMaker):
             "async/ready": len(collector.ready) + len(self._ready),
             "async/in_flight": collector.in_flight,
         }
+
+
+def recomputes(config: Config) -> bool:
+    """Return True if samples in flight give their cache's memory to the update and compute it anew."""
+    asked = config.worker.rollout.recompute_cache
+    return choose_placement(config).device.type == "cuda" if asked is None else asked
 
 
 def samples_elsewhere(config: Config, external: bool) -> bool:

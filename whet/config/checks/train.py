@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from whet.config.checks.asynchronous import ASYNC_CHECKS
 from whet.config.checks.recipes import RECIPE_CHECKS, refills
 from whet.config.checks.required import DATA_CHECKS, model_set
 from whet.config.checks.reward import REWARD_CHECKS
@@ -116,6 +117,7 @@ _TRAINING: tuple[Check, ...] = (
     _loss,
     lambda config: precision_problems(config, "actor"),
     *RECIPE_CHECKS,
+    *ASYNC_CHECKS,
     _correction,
 )
 _ONE_STAGE: tuple[Check, ...] = (

@@ -47,6 +47,11 @@ class RolloutConfig:
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
+    recompute_cache: bool | None = key(
+        None,
+        "asynchronous training: samples in flight compute their keys and values anew after an update, whose memory the "
+        "update can use; null = on a GPU",
+    )
     server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
     server_timeout: float = key(
         1800.0, "longest wait for one response of a server, in seconds", above=0, most=1_000_000
