@@ -1,7 +1,7 @@
 """Prompts in, finished and scored groups out, with a bound on the groups in flight.
 
-Sampling and scoring overlap: a group is scored as soon as its last sample is finished, while others are being sampled.
-Synchronous training hands in a batch and takes it whole and in order; asynchronous training takes groups as they come.
+A group is scored as soon as its last sample is finished, while others are being sampled. Synchronous training takes a
+batch whole and in order; asynchronous training takes groups as they come.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ import asyncio
 import bisect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from whet.rollout.tickets import Busy, Entry, Submission, Ticket
-from whet.types import Group, Prompt, Sample
+from whet.rollout.loop_thread import LoopThread
+from whet.rollout.tickets import Busy, Choose, Entry, Progress, Rollout, Score, Submission, Ticket
+from whet.types import Group, Prompt
 
 CLOSE_SECONDS = 10.0  # that `close` waits for what is in flight; an engine that blocks for ever is left behind
-
-Rollout = Callable[[Prompt, range], Awaitable[list[Sample]]]  # the samples of these ids, of one prompt
-Score = Callable[[list[Sample]], Awaitable[object]]  # fills `scores` of samples
-Choose = Callable[[list[int]], list[int] | None]
-Progress = Callable[[int], None]  # called with the number of samples that just got done
 
 
 class Collector:
@@ -53,8 +49,7 @@ class Collector:
         self._error: BaseException | None = None
         self._held = self._closed = False  # held: nothing begins
         self._busy = Busy()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("whet-collector")
 
     def __enter__(self) -> Collector:
         return self
@@ -91,7 +86,7 @@ class Collector:
             self._handed_in += len(tickets)
             self._entries |= {entry.ticket.number: entry for entry in batch.entries}
             self._waiting += batch.entries
-            self._soon(self._begin)
+            self._thread.soon(self._begin)
             return tickets
 
     def wait_sampled(self, progress: Progress | None = None) -> None:
@@ -141,7 +136,7 @@ class Collector:
         """
         with self._changed:
             self._held = True
-            self._soon(self._cancel_tasks)
+            self._thread.soon(self._cancel_tasks)
             if not self._changed.wait_for(lambda: not self._tasks, timeout):
                 raise TimeoutError(f"{len(self._tasks)} groups in flight did not end within {timeout} s")
 
@@ -152,7 +147,7 @@ class Collector:
         """
         assert not self._together, "a batch that is scored as a whole is not sampled anew in part"
         with self._changed:
-            self._soon(partial(self._renew, frozenset(numbers)))
+            self._thread.soon(partial(self._renew, frozenset(numbers)))
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -164,19 +159,18 @@ class Collector:
         """Go on after `cancel` or an error: whatever is pending and not ready begins anew."""
         with self._changed:
             self._held, self._error = False, None
-            self._soon(self._begin)
+            self._thread.soon(self._begin)
 
     def close(self) -> None:
         """End what is in flight, and the thread; what was not taken can still be read from `pending` and `ready`."""
         with self._changed:
             self._closed = self._held = True
-            loop, thread = self._loop, self._thread
-            if loop is None or thread is None or not thread.is_alive():
+            if not self._thread.is_alive:
                 return
-            self._soon(self._cancel_tasks)
+            self._thread.soon(self._cancel_tasks)
             self._changed.wait_for(lambda: not self._tasks, CLOSE_SECONDS)
-            loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_SECONDS)
+            self._thread.stop()
+        self._thread.join(CLOSE_SECONDS)
 
     def _wait(
         self,
@@ -193,10 +187,8 @@ class Collector:
             with self._changed:
                 done = [entry for entry in entries if is_done(entry)]
                 if len(done) < count and len(done) <= told:
-                    if self._error is not None:
-                        raise self._error
-                    if self._closed:
-                        raise RuntimeError("the collector was closed")
+                    if self._error is not None or self._closed:
+                        raise self._error or RuntimeError("the collector was closed")
                     left = None if deadline is None else deadline - time.monotonic()
                     if (left is not None and left <= 0) or not self._changed.wait(left):
                         raise TimeoutError(f"{len(done)} of {count} groups are done")
@@ -208,26 +200,12 @@ class Collector:
             if told >= count:
                 return
 
-    def _soon(self, act: Callable[[], None]) -> None:
-        """Have the event loop's thread do something; the lock is held."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="whet-collector", daemon=True)
-            self._thread.start()
-        self._loop.call_soon_threadsafe(act)
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        loop.run_forever()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
     # In the event loop's thread from here on.
 
     def _begin(self) -> None:
         """Let waiting groups begin, as many as the limit allows; those of one turn of the loop begin together."""
         with self._changed:
-            if self._held or self._ending or self._loop is None:  # what begins anew must have ended
+            if self._held or self._ending:  # what begins anew must have ended
                 return
             room = len(self._waiting)
             if self._limit is not None:
@@ -235,7 +213,7 @@ class Collector:
                 room = max(0, self._limit - sum(not (self._together and entry.group) for entry in flying))
             begun, self._waiting = self._waiting[:room], self._waiting[room:]
             for entry in begun:
-                entry.task = self._loop.create_task(self._collect(entry))
+                entry.task = asyncio.get_running_loop().create_task(self._collect(entry))
                 entry.task.add_done_callback(partial(self._ended, entry))
                 self._tasks.add(entry.task)
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from whet.types import Group, Prompt
+from whet.types import Group, Prompt, Sample
+
+Rollout = Callable[[Prompt, range], Awaitable[list[Sample]]]  # the samples of these ids, of one prompt
+Score = Callable[[list[Sample]], Awaitable[object]]  # fills `scores` of samples
+Choose = Callable[[list[int]], list[int] | None]  # of the numbers that are ready, those to take; None to wait
+Progress = Callable[[int], None]  # called with the number of samples that just got done
 
 
 @dataclass(frozen=True, slots=True)

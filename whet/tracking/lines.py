@@ -24,6 +24,11 @@ STAGES = {
     "timing_s/ref_log_probs": "ref",
     "timing_s/update": "update",
 }
+IDLE = {
+    "async/learner_idle": "learner",
+    "async/sampler_idle": "sampler",
+    "async/rewards_idle": "rewards",
+}
 JOINERS = "\u200c\u200d"  # format marks that ordinary text needs: Persian, Hindi, composed emoji
 VALIDATION_KNOWN = ("val/reward", "val/accuracy", "val/response_length_mean")
 
@@ -42,6 +47,7 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float], left: float
     `left` is the time until the end of the run, in seconds.
     """
     kl = next((name for name in KL if name in metrics), KL[0])
+    idle = [f"{short} {metrics[name]:.0%}" for name, short in IDLE.items() if name in metrics]
     stages = [f"{short} {metrics[name]:.1f}" for name, short in STAGES.items() if name in metrics]
     fields = [
         (0, _head("step", step, total, "bold cyan")),
@@ -53,7 +59,9 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float], left: float
         (8, _number("entropy", metrics, "actor/entropy", "{:4.2f}")),
         (6, _number("grad", metrics, "actor/grad_norm", "{:5.2f}")),
         (5, _number("", metrics, "timing_s/step", "{:5.1f}s")),
+        (8, _number("stale", metrics, "async/staleness_mean", "{:4.2f}")),
         (10, Text(f"({' '.join(stages)})", "dim") if stages else None),
+        (11, Text(f"(idle: {', '.join(idle)})", "dim") if idle else None),
         (9, _number("", metrics, "perf/tokens_per_s", "{:7,.0f} tok/s")),
         (11, Text.assemble((duration(left), ""), (" left", "dim")) if left is not None else None),
         (3, _trouble("rewards failed", metrics, "reward/failed")),
