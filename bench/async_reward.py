@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=1.0, help="mean seconds of one reward")
     parser.add_argument("--workers", type=int, default=256)
     parser.add_argument("--target", type=float, default=0.8)
+    parser.add_argument("--ahead", type=int, help="trainer.steps_ahead of the asynchronous runs")
     parser.add_argument("--correction", help="algorithm.rollout_correction of the asynchronous runs")
     parser.add_argument("keys", nargs="*", help="further keys of the config")
     args = parser.parse_args()
@@ -79,6 +80,7 @@ def main() -> None:
                     f"trainer.max_steps={args.steps}",
                     f"trainer.seed={seed + 1}",
                     *([f"algorithm.rollout_correction={args.correction}"] if args.correction and bound else []),
+                    *([f"trainer.steps_ahead={min(args.ahead, bound)}"] if args.ahead and bound else []),
                     *args.keys,
                 ]
                 found.append(measure(run(Path(folder) / f"{bound}-{seed}", keys), args.target))

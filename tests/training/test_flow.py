@@ -149,6 +149,7 @@ def test_a_batch_function_and_a_filter(tmp_path, few_rows):
     ("keys", "words"),
     [
         (("trainer.on_stale=drop",), "trainer.max_staleness=0"),
+        (("trainer.max_staleness=1", "trainer.steps_ahead=2"), "trainer.steps_ahead=2"),
         (("trainer.replay=/nowhere",), "there is no schedule in /nowhere"),
         (("trainer.max_staleness=1", "algorithm.adv_estimator=remax"), "adv_estimator=remax"),
         (("trainer.max_staleness=-1",), "trainer.max_staleness"),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
-from remote_runs import assert_alike, killed_rank, ray_processes, run
+from remote_runs import QUICKSTART, STEPS, assert_alike, killed_rank, ray_processes, run
 
 from whet.cli import main
 
@@ -67,3 +74,29 @@ def test_plain_generate_samples_on_ranks_too(tmp_path: Path) -> None:
     greedy = ("worker.rollout.name=hf", "trainer.val_only=true", "worker.rollout.val_override_config={temperature: 0}")
     few = ("data.val_batch_size=32",)
     assert_alike(run(tmp_path / "two", 2, 1, *greedy, *few), run(tmp_path / "alone", 1, 1, *greedy, *few))
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_by_itself_when_a_rank_dies(tmp_path: Path) -> None:
+    """It ends with the metrics of a run that nobody disturbed, and leaves no process behind."""
+    keys = ("trainer.max_steps=8", "trainer.save_freq=1", "trainer.n_gpus_per_node=2", *STEPS, "trainer.val_freq=-1")
+    alone = run(tmp_path / "alone", 2, 8, "trainer.save_freq=1", "trainer.val_freq=-1")
+    folder = tmp_path / "killed"
+    arguments = [*keys, "trainer.max_restarts=2", f"trainer.save_checkpoint_path={folder}"]
+    command = [sys.executable, "-m", "whet.cli", "train", QUICKSTART, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    deadline = time.monotonic() + 180
+    while not (folder / "global_step_2").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started = psutil.Process(process.pid).children(recursive=True)
+    hosts = [p for p in started if p.cmdline() and p.cmdline()[0].startswith("ray::Host")]
+    os.kill(hosts[0].pid, signal.SIGKILL)
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    assert "1 restarts left" in error
+    latest = {line["step"]: line for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+    for line in alone:
+        for name, value in line.items():
+            if not name.startswith(("timing_s/", "perf/")):
+                assert latest[line["step"]][name] == value, name
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in started)

@@ -1,7 +1,7 @@
 """Asynchronous training: groups are sampled and scored while the policy is updated.
 
-A collector stays open from step to step. Every step hands in prompts ahead of their use, at most `max_staleness` steps'
-worth, and takes groups as they get ready. A token carries the version of the policy that drew it, so a group that was
+A collector stays open from step to step. Every step hands in prompts ahead of their use, `steps_ahead` steps' worth, and
+takes groups as they get ready. A token carries the version of the policy that drew it, so a group that was
 begun under one policy and taken by a later update knows how old it is; none is older than `trainer.max_staleness`.
 
 The engine draws no token while the policy is computed with or changed, unless it has devices of its own: samples wait
@@ -74,7 +74,7 @@ class Flow(BatchMaker):
         self._config = config
         wanted = min(missing, config.data.mini_rollout_batch_size or missing)
         restored, self._ready = self._ready[:wanted], self._ready[wanted:]
-        ahead = min(config.trainer.max_staleness, self._steps_left() - 1)
+        ahead = min(config.trainer.steps_ahead or config.trainer.max_staleness, self._steps_left() - 1)
         self._hand_in(wanted + ahead * groups_per_step(config) - len(restored))
         with clock.stage("rollout", wanted * config.worker.rollout.n) as advance:
             taken = restored + self._take(wanted - len(restored), advance)

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from transformers.utils import logging as transformers_logging
 
 from whet.config import Config, run_folder, summary_lines
+from whet.errors import WorkerLostError
+from whet.rollout.engine import EngineGoneError
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training.answer_check import check_answers
@@ -28,10 +30,16 @@ def train(config: Config) -> bool:
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     console.notes(summary_lines(config, "train"))
-    with ExitStack() as stack:
-        trainer = open_trainer(config, console, stack)
-        trainer.fit()
-    return not trainer.interrupt.asked
+    while True:
+        try:
+            with ExitStack() as stack:
+                trainer = open_trainer(config, console, stack)
+                trainer.fit()
+            return not trainer.interrupt.asked
+        except (WorkerLostError, EngineGoneError) as error:
+            from whet.training.restart import restarted
+
+            config = restarted(config, error, console)
 
 
 def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:

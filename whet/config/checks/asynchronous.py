@@ -17,6 +17,13 @@ def _staleness(config: Config) -> Iterator[str]:
             "max_staleness to 1 or more, or leave on_stale out"
         )
 
+    ahead = trainer.steps_ahead
+    if ahead is not None and ahead > trainer.max_staleness:
+        yield (
+            f"trainer.steps_ahead={ahead}: what is sampled {ahead} steps ahead gets older than "
+            f"trainer.max_staleness={trainer.max_staleness}; lower the one or raise the other"
+        )
+
 
 def _replay(config: Config) -> Iterator[str]:
     if config.trainer.replay is None:

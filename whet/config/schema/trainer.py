@@ -60,6 +60,12 @@ class TrainerConfig:
         most=1_000_000,
         also=(-1,),
     )
+    max_restarts: int = key(
+        0,
+        "times that a run whose worker or engine died or hangs goes on by itself from its last checkpoint",
+        least=0,
+        most=1_000_000,
+    )
     max_try_make_batch: int = key(
         20, "draws of a step under a filter, before it trains on what there is; -1 = no limit", least=1, also=(-1,)
     )
@@ -70,6 +76,13 @@ class TrainerConfig:
         0,
         "updates that the policy may see between a group's first token and its own update; 0 = synchronous training",
         least=0,
+        most=1000,
+    )
+    steps_ahead: int | None = key(
+        None,
+        "groups sampled ahead of their use, in steps' worth; fewer than max_staleness leaves time to slow groups while "
+        "the others stay fresh; null = max_staleness",
+        least=1,
         most=1000,
     )
     on_stale: str = key(
