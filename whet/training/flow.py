@@ -1,8 +1,8 @@
 """Asynchronous training: groups are sampled and scored while the policy is updated.
 
-A collector stays open from step to step. Every step hands in prompts ahead of their use, `steps_ahead` steps' worth, and
-takes groups as they get ready. A token carries the version of the policy that drew it, so a group that was
-begun under one policy and taken by a later update knows how old it is; none is older than `trainer.max_staleness`.
+A collector stays open from step to step. Every step hands in prompts ahead of their use, `steps_ahead` steps' worth,
+and takes groups as they get ready. A token carries the version of the policy that drew it, so a group that was begun
+under one policy and taken by a later update knows how old it is; none is older than `trainer.max_staleness`.
 
 The engine draws no token while the policy is computed with or changed, unless it has devices of its own: samples wait
 and go on with the new weights. Rewards are computed all the while.
