@@ -93,7 +93,7 @@ def test_a_run_goes_on_by_itself_when_a_rank_dies(tmp_path: Path) -> None:
     os.kill(hosts[0].pid, signal.SIGKILL)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
-    assert "1 restarts left" in error
+    assert "restarts left: 1" in error
     latest = {line["step"]: line for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
     for line in alone:
         for name, value in line.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import count
 
 from transformers.utils import logging as transformers_logging
 
@@ -30,7 +31,7 @@ def train(config: Config) -> bool:
     transformers_logging.set_verbosity_error()
     console = Console(config.trainer.quiet)
     console.notes(summary_lines(config, "train"))
-    while True:
+    for left in count(config.trainer.max_restarts, -1):
         try:
             with ExitStack() as stack:
                 trainer = open_trainer(config, console, stack)
@@ -39,7 +40,8 @@ def train(config: Config) -> bool:
         except (WorkerLostError, EngineGoneError) as error:
             from whet.training.restart import restarted
 
-            config = restarted(config, error, console)
+            config = restarted(config, left, error, console)
+    raise AssertionError("the last restart returns or raises")
 
 
 def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
