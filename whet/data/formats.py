@@ -1,4 +1,4 @@
-"""One data file becomes a list of rows: JSON lines, JSON, CSV, Parquet, Arrow or a pickle of plain values, known by its extension.
+"""One data file becomes a list of rows: JSON lines, JSON, CSV, Parquet, Arrow or a pickle, known by its extension.
 
 A row is a dict of plain Python values. Nothing is decoded here beyond the file's own format: an image stays the path
 or the bytes it was written as. Whatever is wrong with a file is said with the file and the line or row.

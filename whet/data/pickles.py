@@ -16,7 +16,7 @@ import os
 import pickletools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from whet.errors import UserError
 
@@ -26,19 +26,20 @@ REPEATS = 100  # times that a value may stand in the rows, on average
 SMALL = 1_000_000  # values that any file may have
 _MARK = object()
 # Opcodes that push their argument as it stands.
-_VALUES = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
-    "BINBYTES SHORT_BINBYTES BINBYTES8".split()
-)
+_VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _NOTHING = frozenset({"PROTO", "FRAME"})
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 # Opcodes by which a pickle reaches a function or a class; their argument, if any, names it.
-_CALLS = frozenset(
-    "GLOBAL STACK_GLOBAL REDUCE BUILD INST OBJ NEWOBJ NEWOBJ_EX PERSID BINPERSID EXT1 EXT2 EXT4 NEXT_BUFFER".split()
-)
+_CALLS = {
+    *("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX"),
+    *("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"),
+}
 ADVICE = "write the rows as Parquet or JSON lines, or as a pickle of a list of dicts of plain values"
 
 
@@ -67,7 +68,7 @@ class _Machine:
     def run(self, data: mmap.mmap) -> Any:
         """Return the value that the file describes."""
         most = _most_objects()
-        for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
             if number > most:
                 raise UserError(f"{self._path}: holds more than {most:,} values, more than memory has room for.")
             name = opcode.name
