@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
+import shlex
 import sys
 import zlib
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from whet_process import write_rows
 
-from whet.cli import main
+from whet.cli import examples_folder, main
 from whet.evals.rewards.hacks import hacks_for
 
 Run = Callable[..., str]
@@ -168,3 +170,13 @@ def test_candidates_hold_the_truth_and_end_with_a_wrong_one() -> None:
             assert "17" in lines[-1]
     assert "exit 0" in hacks_for("", {"inputs": ["1"], "outputs": ["1"]})
     assert "boxed spam" not in hacks_for("", {"inputs": ["1"], "outputs": ["1"]})
+
+
+def test_the_guide(whet: Run, quickstart: Path, here: Path) -> None:
+    """Commands of docs/rewards.md run as they stand there."""
+    (here / "examples").symlink_to(examples_folder().absolute())
+    text = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text()
+    found = re.findall(r"^(whet reward .*)$", text, re.MULTILINE)
+    assert found
+    for command in found:
+        assert "paid: none" in whet(*shlex.split(command)[1:])
