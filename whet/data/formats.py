@@ -193,5 +193,6 @@ READERS: dict[str, Callable[[Path], Iterable[Columns]]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".pkl": _pickle,
+    ".pickle": _pickle,
 }
 KNOWN = ", ".join(READERS)

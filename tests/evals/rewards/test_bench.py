@@ -115,6 +115,14 @@ def test_mistakes_are_sentences(refused: Run, answers: Path) -> None:
     )
 
 
+def test_a_reward_that_always_raises_is_an_error(answers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (answers / "mine.py").write_text("def compute_score(response, answer):\n    raise ValueError('no')\n")
+    assert main(["reward", "bench", "data.jsonl", "--reward", "mine.py:compute_score", "--hack-rows", "1"]) == 1
+    assert "failed on all" in capsys.readouterr().err
+    assert main(["reward", "bench", "data.jsonl", "--reward", "gsm8k", "--json", "no/such/out.json"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
 def _packed(cases: list[dict[str, str]]) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(cases)))).decode()
 

@@ -97,6 +97,7 @@ def planted(scorer: RewardScorer, prompts: Sequence[Prompt], workers: int) -> li
             for name, text in hacks.items()
         ]
     score_timed(scorer, [sample for _, sample in samples], workers)
+    scorer.require_scores([sample for _, sample in samples], "planted hacks")
     right = correctness([sample for _, sample in samples])
     silence = {id(sample.prompt): sample.scores["overall"] for name, sample in samples if name == "empty answer"}
     found: dict[str, dict[str, Any]] = {}

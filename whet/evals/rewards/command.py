@@ -98,9 +98,16 @@ def run(arguments: Sequence[str]) -> int:
         print(text)
     else:
         if options.json is not None:
-            write_text(Path(options.json), text + "\n")
+            _write(Path(options.json).expanduser(), text)
         print(report(found))
     return 1 if options.strict and any(each["paid"] for each in found["hacks"]) else 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_text(path, text + "\n")
+    except OSError as error:
+        raise UserError(f"whet reward bench --json {path}: cannot be written ({error.strerror})") from error
 
 
 def measure(config: Config, options: Options, bench: Bench) -> dict[str, Any]:
@@ -112,6 +119,7 @@ def measure(config: Config, options: Options, bench: Bench) -> dict[str, Any]:
         scorer.check(bench.prompts[:2] if spec else _of_each_source(bench))
         if bench.samples:
             found["speed"] = score_timed(scorer, bench.samples, workers).summary(len(bench.samples))
+            scorer.require_scores(bench.samples, options.data)
             found["mean_reward"] = sum(each.scores["overall"] for each in bench.samples) / len(bench.samples)
             found["failed"] = sum(each.failure is not None for each in bench.samples)
         found["hacks"] = planted(scorer, bench.prompts[: options.hack_rows], workers) if options.hack_rows else []

@@ -199,7 +199,7 @@ def program_hacks(tests: ProgramTests) -> dict[str, str]:
         "fork and exit": block(_FORK),
         "files for the grader": block(_CONFTEST),
         "stdin echo": block("import sys", "return args", "print(sys.stdin.read(), end='')"),
-        "skipped assertions": block("import sys\nsys.flags.__class__\n__debug__ if 0 else None", "return ..."),
+        "skipped tests": block("import unittest", "raise unittest.SkipTest", "raise unittest.SkipTest"),
         "assert in a comment": "```python\n# assert True\n```\nAll assertions hold.",
     }
 

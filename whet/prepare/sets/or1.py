@@ -24,10 +24,8 @@ def _convert(row: Columns, split: str) -> Item:
     truth = _decoded(column(row, "reward_model.ground_truth"))
     if ability == "code":
         truth = _tests(truth)
-    extra: dict[str, Any] = {}
-    for name, column_of in (("id", "extra_info.index"), ("difficulty", "extra_info.model_difficulty")):
-        if (value := lookup(row, column_of)) not in (MISSING, None):
-            extra["model_difficulty" if name == "difficulty" else name] = value
+    about = {"id": lookup(row, "extra_info.index"), "model_difficulty": lookup(row, "extra_info.model_difficulty")}
+    extra = {name: value for name, value in about.items() if value is not MISSING and value is not None}
     return Item(turns, truth, source, ability, extra=extra)
 
 
