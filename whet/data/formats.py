@@ -1,4 +1,4 @@
-"""One data file becomes a list of rows: JSON lines, JSON, CSV, Parquet or Arrow, known by its extension.
+"""One data file becomes a list of rows: JSON lines, JSON, CSV, Parquet, Arrow or a pickle, known by its extension.
 
 A row is a dict of plain Python values. Nothing is decoded here beyond the file's own format: an image stays the path
 or the bytes it was written as. Whatever is wrong with a file is said with the file and the line or row.
@@ -174,6 +174,12 @@ def _parquet(path: Path) -> Iterable[Columns]:
     return read_parquet(path)
 
 
+def _pickle(path: Path) -> Iterable[Columns]:
+    from whet.data.pickles import read_pickle
+
+    return read_pickle(path)
+
+
 def _arrow(path: Path) -> Iterable[Columns]:
     from whet.data.arrow import read_arrow
 
@@ -186,5 +192,7 @@ READERS: dict[str, Callable[[Path], Iterable[Columns]]] = {
     ".csv": _csv,
     ".parquet": _parquet,
     ".arrow": _arrow,
+    ".pkl": _pickle,
+    ".pickle": _pickle,
 }
 KNOWN = ", ".join(READERS)

@@ -32,7 +32,7 @@ from whet.tracking.run_folder import answer_text, clean
 
 
 @dataclass(slots=True)
-class _Job:
+class Job:
     """A data set on its way to a result."""
 
     questions: Questions
@@ -46,9 +46,9 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
     transformers_logging.set_verbosity_error()
     console, started = Console(config.trainer.quiet), time.perf_counter()
     console.notes(summary_lines(config, "eval"))
-    folder = _folder(config)
+    folder = report_folder(config)
     with ExitStack() as stack:
-        config, who, jobs = _open(config, examples, folder, console, stack)
+        config, who, jobs = open_jobs(config, examples, folder, console, stack)
         write_text(folder / "config.yaml", config.to_yaml())
         results = []
         for job in jobs:
@@ -72,9 +72,9 @@ def evaluate(config: Config, examples: Path) -> list[Result]:
     return results
 
 
-def _open(
+def open_jobs(
     config: Config, examples: Path, folder: Path, console: Console, stack: ExitStack
-) -> tuple[Config, Callable[[], str], list[_Job]]:
+) -> tuple[Config, Callable[[], str], list[Job]]:
     """Open the responder and the data sets, all checked; return them with the config with the model's adapters."""
     datasets = chosen(config)
     jobs = []
@@ -82,7 +82,7 @@ def _open(
         (dataset,) = datasets
         questions, answers = read_responses(config, examples, dataset)
         judge = Judge(config, examples, questions, folder, console, stack)
-        return config, lambda: f"the file {config.eval.responses}", [_Job(questions, judge, lambda: answers)]
+        return config, lambda: f"the file {config.eval.responses}", [Job(questions, judge, lambda: answers)]
     source: ApiAnswers | EngineAnswers
     if config.eval.via == "api":
         api = source = ApiAnswers(config, folder, console, stack)
@@ -95,11 +95,12 @@ def _open(
     for dataset in datasets:
         questions = read_questions(config, examples, dataset, console)
         answer = source.prepare(questions)
-        jobs.append(_Job(questions, Judge(config, examples, questions, folder, console, stack), answer))
+        jobs.append(Job(questions, Judge(config, examples, questions, folder, console, stack), answer))
     return config, who, jobs
 
 
-def _folder(config: Config) -> Path:
+def report_folder(config: Config) -> Path:
+    """The folder of `eval.output`, made where it is missing."""
     named = config.eval.output
     folder = Path(os.path.expanduser(named)) if named else run_folder(config) / "eval"
     try:
@@ -111,7 +112,7 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _about(config: Config, who: str, jobs: Sequence[_Job], seconds: float) -> dict[str, str]:
+def _about(config: Config, who: str, jobs: Sequence[Job], seconds: float) -> dict[str, str]:
     about = {"answered by": who}
     if config.eval.responses is None:
         rollout = val_rollout(config)

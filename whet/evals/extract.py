@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 
+from whet.rewards.programs.extract import program_in
+
 BOXED = "\\boxed{"
 ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 THINKING = re.compile(r"\A.*</think>", re.DOTALL)
@@ -84,6 +86,12 @@ def whole(text: str) -> str | None:
     return inner if 0 < len(inner) <= LONGEST else None
 
 
+def program(text: str) -> str | None:
+    """The last block of Python, without the blanks around it."""
+    found = program_in(text)
+    return found.strip() if found is not None else None
+
+
 EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "boxed": boxed,
     "answer": answer,
@@ -93,6 +101,7 @@ EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "yes_no": yes_no,
     "number": number,
     "text": whole,
+    "program": program,
 }
 
 

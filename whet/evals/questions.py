@@ -57,7 +57,7 @@ def arrange(
         rows = rows if left is None else rows[:left]
         left = None if left is None else left - len(rows)
         if rows:
-            kept.append(Table(table.name, [_with_choices(row, dataset) for row in rows]))
+            kept.append(Table(table.name, [_with_answer(_with_choices(row, dataset), dataset) for row in rows]))
     if not kept:
         given = ", ".join(f"{name}={value}" for name, value in dataset.where.items())
         raise UserError(f"{dataset.name}: no row has {given} (eval.definitions.{dataset.name}.where)")
@@ -106,6 +106,14 @@ def _with_choices(row: Columns, dataset: DataSet) -> Columns:
         return row
     found = lookup(row, dataset.choices_key)
     return row | {"choices": [] if found is MISSING or found is None else _listed(found)}
+
+
+def _with_answer(row: Columns, dataset: DataSet) -> Columns:
+    """Rows whose answer is in several columns (LiveCodeBench's tests) have it in one."""
+    if not dataset.answer_columns or any(lookup(row, name) is not MISSING for name in dataset.answer_key):
+        return row
+    found = {name: row[name] for name in dataset.answer_columns if row.get(name)}
+    return row | {dataset.answer_key[0]: found} if found else row
 
 
 def _listed(value: Any) -> list[Any]:

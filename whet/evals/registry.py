@@ -46,6 +46,7 @@ class DataSet:
     category_keys: tuple[str, ...] = ()  # further such columns
     where: dict[str, Any] = field(default_factory=dict)  # only rows with these values
     n: int | None = None  # samples a question
+    answer_columns: tuple[str, ...] = ()  # columns that together are the answer, where no answer_key is there
 
 
 MATH = "reward_function/math.py:compute_score_wo_format"
@@ -76,6 +77,18 @@ BUILT_IN = {
         ),
         replace(_AIME, name="aime24", title="AIME 2024", files="HuggingFaceH4/aime_2024@train"),
         replace(_AIME, name="aime25", title="AIME 2025", files="math-ai/aime25@test"),
+        DataSet(
+            "livecodebench",
+            "programming contests, hidden tests in the sandbox (code_generation_lite)",
+            prompt_key=("question_content", "prompt"),
+            format_prompt="format_prompt/eval_code.jinja",
+            reward_function="code",
+            reward_function_kwargs={"continuous": False},
+            extract=("program",),
+            category_keys=("difficulty", "platform"),
+            answer_columns=("public_test_cases", "private_test_cases", "metadata"),
+            n=4,
+        ),
         DataSet(
             "geometry3k",
             "geometry with figures",
@@ -147,7 +160,7 @@ BUILT_IN = {
         ),
     )
 }
-_LISTS = ("prompt_key", "answer_key", "image_key", "extract", "labels", "category_keys")
+_LISTS = ("prompt_key", "answer_key", "image_key", "extract", "labels", "category_keys", "answer_columns")
 _MAPPINGS = ("reward_function_kwargs", "where")
 _KEYS = tuple(each.name for each in fields(DataSet) if each.name != "name")
 

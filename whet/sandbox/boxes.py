@@ -33,13 +33,16 @@ class Tmpfs:
         if self._pristine:
             namespaces.unmount_box()
         namespaces.mount_box(disk_mb)
-        self._disk_mb, self._pristine = disk_mb, self._state()
+        self._disk_mb, self._pristine = disk_mb, _state(BOX)
 
     def close(self) -> None:
         """Forget everything in it: only a directory that nobody has touched is used again."""
-        if self._state() != self._pristine or os.listdir(BOX):
+        if _state(BOX) != self._pristine or os.listdir(BOX):
             namespaces.unmount_box()
             self._pristine = ()
+
+    def end(self) -> None:
+        """Do nothing: it ends with the namespace."""
 
     def make_executable(self, name: str) -> None:
         """Do nothing: a program may set the mode of its files here."""
@@ -48,10 +51,6 @@ class Tmpfs:
         """Return 0: the kernel enforces the size."""
         return 0
 
-    def _state(self) -> tuple[int, ...]:
-        found = os.stat(BOX)
-        return (found.st_mode, found.st_ino, found.st_dev, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
-
 
 class Folder:
     """A folder on the host's disk. Its size is measured while a program runs."""
@@ -59,17 +58,31 @@ class Folder:
     def __init__(self, above: str) -> None:
         self._above = above
         self._names = count()
-        self.path = ""
+        self._pristine: tuple[int, ...] = ()
+        self.path = ""  # no two programs have the same, unless the first has not touched its folder
 
     def open(self, disk_mb: int) -> None:
         """Have an empty directory at `path`."""
+        if self._pristine:
+            return
         self.path = f"{self._above}/{next(self._names)}"
         os.mkdir(self.path, 0o700)
+        self._pristine = _state(self.path)
 
     def close(self) -> None:
-        """Remove it with everything in it."""
+        """Remove it with everything in it: only a directory that nobody has touched is used again."""
+        if self._pristine and _state(self.path) == self._pristine and not os.listdir(self.path):
+            self._pristine = _state(self.path)  # listing it is an access too
+            return
+        self.end()
+
+    def end(self) -> None:
+        """Remove it, used or not."""
+        self._pristine = ()
         try:
             os.rmdir(self.path)
+        except FileNotFoundError:
+            return
         except OSError:
             remove(self.path)
 
@@ -95,6 +108,12 @@ class Folder:
                     if stat.S_ISDIR(state.st_mode):
                         folders.append(entry.path)
         return total
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """Everything that a program can change about an empty directory."""
+    found = os.stat(path, follow_symlinks=False)
+    return (found.st_mode, found.st_ino, found.st_dev, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def remove(folder: str) -> None:

@@ -64,12 +64,20 @@ class Rules:
         rights |= dict.fromkeys(READ_DEVICES, READ_DEVICE) | dict.fromkeys(WRITE_DEVICES, WRITE_DEVICE)
         flags = os.O_PATH | os.O_CLOEXEC
         self._version = version
+        self._box, self._kept = "", -1  # the directory of the last ruleset, and its descriptor
         self._opened = [
             (high(os.open(path, flags)), allowed) for path, allowed in rights.items() if os.path.exists(path)
         ]
 
-    def ruleset(self, box: str) -> Ruleset:
-        """Return a ruleset for these paths and one private directory."""
+    def place(self, box: str) -> None:
+        """Put a ruleset for these paths and one private directory at RULESET, for the process that is forked next."""
+        if box != self._box:
+            if self._kept >= 0:
+                os.close(self._kept)
+            self._kept, self._box = high(self._made(box).descriptor), box
+        os.dup2(self._kept, RULESET)
+
+    def _made(self, box: str) -> Ruleset:
         ruleset = Ruleset(self._version)
         for descriptor, rights in self._opened:
             ruleset.allow(descriptor, rights)

@@ -66,8 +66,7 @@ class Zygote:
                     self.channel.send(json.dumps(end).encode())
                 except OSError:
                     break
-        if self._kept:
-            self.box.close()
+        self.box.end()
 
     def _run(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run one program to its end; nothing of it is left when this returns."""
@@ -78,7 +77,7 @@ class Zygote:
         if not self._kept:
             self.box.open(bounds.disk_mb)
         if self.rules is not None:
-            self.rules.ruleset(self.box.path)  # takes the lowest free descriptor, which is RULESET
+            self.rules.place(self.box.path)
         os.chdir(self.box.path)
         began = time.monotonic()
         pid = os.fork()

@@ -14,7 +14,7 @@ from whet.config.schema import Config
 from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt", ".gz", ".zst")
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".pkl", ".pickle", ".txt", ".gz", ".zst")
 
 
 def check_files(config: Config) -> None:

@@ -73,6 +73,8 @@ REPLACED: dict[str, str] = {
     "reward_model": "reward models are not in this version yet; set worker.reward.reward_function=path.py:function",
     "trainer.resume_mode": "set trainer.find_last_checkpoint=true or false, or trainer.load_checkpoint_path",
     "trainer.resume_from_path": "set trainer.load_checkpoint_path",
+    "trainer.stats_path": "metrics and samples are written to the run folder; leave it out",
+    "trainer.stats_save_freq": "metrics are written at every step; leave it out",
     "trainer.default_hdfs_dir": "checkpoints are written to trainer.save_checkpoint_path only",
     "trainer.balance_batch": "micro-batches are balanced by tokens already; leave it out",
 }

@@ -55,8 +55,9 @@ class RewardConfig:
     )
     manager: str | None = key(
         None,
-        "verl's reward manager; batch = the function takes all samples, the others one; dapo may have overlong_buffer",
-        choices=("naive", "batch", "prime", "dapo"),
+        "verl's reward manager; batch = the function takes all samples, the others one; dapo may have overlong_buffer; "
+        "yr is Skywork-OR1's",
+        choices=("naive", "batch", "prime", "dapo", "yr"),
     )
     memory_limit_mb: int | None = key(
         None, "MB of memory that a reward process may use; null = no limit", least=64, most=16_777_216
