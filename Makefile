@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-cpus fuzz golden test-vllm weights style quality build commit clean
+.PHONY: help train test test-all test-cpus fuzz golden test-vllm weights style quality docs build commit clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -73,6 +73,10 @@ quality: $(READY_DEV) ## check format, lint and types
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy whet
+
+docs: $(READY_DEV) ## build the documentation's site in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html; with its search: python3 -m http.server --directory build/site"
 
 build: $(READY_DEV) ## make the wheel and the source archive in dist/
 	rm -rf dist
