@@ -92,7 +92,9 @@ def _content(target: PurePosixPath) -> str:
 
 def _tracked(folder: PurePosixPath) -> list[str]:
     """List what is in a folder of the repository, without caches."""
-    listed = subprocess.run(["git", "ls-files", "--", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["git", "ls-files", "--", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     names = listed.stdout.splitlines() if listed.returncode == 0 and listed.stdout else _found(ROOT / folder)
     return sorted(str(PurePosixPath(name).relative_to(folder)) for name in names)
 

@@ -43,7 +43,9 @@ class Loaded(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.fetched: list[str] = []
-        self.styles = re.findall(r"url\(([^)]*)\)|@import\s+([^;]*)", "".join(re.findall(r"<style.*?</style>", text, re.S)))
+        self.styles = re.findall(
+            r"url\(([^)]*)\)|@import\s+([^;]*)", "".join(re.findall(r"<style.*?</style>", text, re.S))
+        )
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -88,20 +88,21 @@ def lay_out(panels: Sequence[Panel], columns: int = 2) -> Drawing:
     columns = min(columns, max(1, len(panels)))
     rows = math.ceil(len(panels) / columns)
     drawing = Drawing(WIDTH * columns, HEIGHT * max(1, rows))
+    steps = [x for panel in panels for series in panel.series for x, _ in _finite(series.points)] or [0.0]
     for i, panel in enumerate(panels):
-        _draw_panel(drawing, panel, WIDTH * (i % columns), HEIGHT * (i // columns))
+        _draw_panel(drawing, panel, WIDTH * (i % columns), HEIGHT * (i // columns), (min(steps), max(steps)))
     _draw_legend(drawing, panels)
     _draw_caption(drawing, panels)
     return drawing
 
 
-def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None:
-    # 1. Ranges: finite points of all series, widened to round numbers.
+def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float, steps: tuple[float, float]) -> None:
+    # 1. Ranges: the steps of all panels; finite points of all series here, widened to round numbers.
     points = [point for series in panel.series for point in _finite(series.points)]
     edges = [(x, y) for series in panel.series for x, low, high in series.band for y in (low, high)]
-    xs, ys = zip(*(points + _finite(edges))) if points else ((0.0, 1.0), (0.0, 1.0))
-    x_ticks, y_ticks = ticks(min(xs), max(xs), whole=True), ticks(min(ys), max(ys))
-    x_low, x_high = min(xs), max(max(xs), min(xs) + 1)
+    ys = [y for _, y in points + _finite(edges)] or [0.0, 1.0]
+    x_ticks, y_ticks = ticks(*steps, whole=True), ticks(min(ys), max(ys))
+    x_low, x_high = steps[0], max(steps[1], steps[0] + 1)
     y_low, y_high = y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -125,12 +126,13 @@ def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None
         if len(band) > 1:
             upper, lower = [at(x, high) for x, _, high in band], [at(x, low) for x, low, _ in band]
             shapes.append(Area([*upper, *reversed(lower)], series.colour, 0.18))
+    dotted = all(len(series.points) <= 30 for series in panel.series if not series.faint)
     for series in sorted(panel.series, key=lambda each: not each.faint):
         places = [at(x, y) for x, y in _finite(series.points)]
         if len(places) > 1:
             thin = series.faint
-            shapes.append(Line(places, series.colour, 1.0 if thin else 1.8, 0.45 if thin else 1.0))
-        if len(places) == 1 or (len(places) <= 30 and not series.faint):
+            shapes.append(Line(places, series.colour, 1.0 if thin else 1.8, 0.6 if thin else 1.0))
+        if len(places) == 1 or (dotted and not series.faint):
             shapes += [Dot(x, y, 2.6, series.colour) for x, y in places]
 
 

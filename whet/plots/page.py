@@ -47,7 +47,7 @@ def _line(series: Series, in_legend: bool) -> dict[str, Any]:
         "legendgroup": name,
         "showlegend": in_legend,
         "mode": "lines+markers" if few else "lines",
-        "opacity": 0.45 if series.faint else 1.0,
+        "opacity": 0.6 if series.faint else 1.0,
         "line": {"color": PALETTE[series.colour % len(PALETTE)], "width": 1 if series.faint else 2},
     }
 
