@@ -1,7 +1,7 @@
 """MkDocs hooks: README.md as the first page, and a page for each file of the repository that a guide links to.
 
-Guides link to `../whet/...` and `../examples/...`, which are not part of the site. Every such file becomes a page with its
-text under `source/`, every folder a page with the list of its files, so that the links also work without a network.
+Guides link to `../whet/...` and `../examples/...`, which are not part of the site. Every such file becomes a page with
+its text under `source/`, every folder a page with the list of its files, so that links also work without a network.
 """
 
 from __future__ import annotations

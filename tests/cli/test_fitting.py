@@ -38,7 +38,7 @@ def test_paragraphs_and_columns_are_wrapped_and_commands_are_not() -> None:
     assert narrow[at + 1].startswith(" " * 15)
     assert narrow[at + 1][15] != " "
     assert "  whet do this --one name --two" in fitted(PAGE, 20).splitlines()
-    below = fitted(PAGE, 40).splitlines()
+    below = fitted(PAGE, 36).splitlines()
     assert "  --one NAME" in below
 
 

@@ -19,6 +19,7 @@ PLACEHOLDERS = {
     "org/model": "whet/quickstart",
     "the/base": "whet/quickstart",
     "RUN": "checkpoints/whet/quickstart",
+    "FOLDER": "checkpoints/whet/lr_sweep",
     "WORD": "warmup",
     "COMMAND": "train",
     "NAME": "train",
@@ -27,19 +28,25 @@ PLACEHOLDERS = {
 }
 CHAT = {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]}
 ANSWERED = {"problem": "Sort these digits: 3 1 2", "answer": "1 2 3", "response": "Answer: 1 2 3", "index": 0}
+VERL = {
+    "prompt": [{"role": "user", "content": "2 + 3?"}],
+    "reward_model": {"ground_truth": "5"},
+    "data_source": "gsm8k",
+}
 FILES = {
     "my.yaml": "extends: examples/quickstart.yaml\ntrainer: {experiment_name: of_my_own}\n",
     "run.yaml": "extends: examples/quickstart.yaml\n",
     "chats.jsonl": json.dumps(CHAT) + "\n",
     "held_out.jsonl": json.dumps(CHAT) + "\n",
     "aime24.jsonl": json.dumps(ANSWERED) + "\n",
+    "train.jsonl": json.dumps(VERL) + "\n",
     "samples.jsonl": json.dumps(ANSWERED) + "\n",
     "scores.json": "{}",
     "program.py": "print(6 * 7)\n",
     "input.txt": "",
     "token.txt": "0123456789abcdef0123456789abcdef\n",
 }
-COPIES = ("mine", "other", "lora", "lr_sweep/lr=3e-4,seed=0", "lr_sweep/lr=3e-4,seed=1")
+COPIES = ("mine", "other", "lora", "rates/lr=1e-2", "lr_sweep/lr=3e-4,seed=0", "lr_sweep/lr=3e-4,seed=1")
 
 
 @pytest.fixture(scope="session")

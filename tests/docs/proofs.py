@@ -25,6 +25,8 @@ from whet.cli.command import COMMANDS
 NOT_RUN = {
     r"python -m sglang\.launch_server .*": "SGLang is not installed; its API is tested with a stand-in",
     r"python -m vllm\.entrypoints\.openai\.api_server .*": "vLLM wants an environment of its own: make test-vllm",
+    r"python3 -m verl\.trainer\.main_ppo .*": "verl is not installed; the command of whet beside it is proven",
+    r"python3 -m venv .*": "makes an environment, in which packages would be installed from the network",
     r"python -I -S -c": "options of Python in running text, without a program",
     r"python -m whet\.sandbox": "named as what ends up in a list of processes, not to be typed",
 }
@@ -65,6 +67,8 @@ def proof_of(written: Written) -> Proof | None:
         return script_understands
     if program.startswith("python") and words[1:2] == ["-m"] and words[2].startswith("whet."):
         return module_runs
+    if program == "python" and words[1] == "-c" and len(words) == 3:
+        return program_runs
     if program == "whet" and (words[1] in COMMANDS.names or words[1] in PLACEHOLDERS or words[1].startswith("-")):
         return whet_understands
     return None
@@ -116,6 +120,12 @@ def script_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
         runpy.run_path(str(script), run_name="__main__")
 
 
+def program_runs(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A program on the command line runs."""
+    done = subprocess.run([sys.executable, *written.words[1:]], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def module_runs(written: Written, patch: pytest.MonkeyPatch) -> None:
     """A module of whet runs; what it prints is not kept."""
     arguments = written.text.partition(" > ")[0].split()[1:]
@@ -130,11 +140,11 @@ def whet_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
     if not rest and written.inline and name not in ("config", "train", "sft"):
         assert name.startswith("-") or COMMANDS.find(name).help  # running text speaks of the command, and types none
         return
-    if name == "plot" and (rest.count(PLACEHOLDERS["RUN"])) > 1 or name == "compare" and len(set(rest)) == 1:
+    if (name == "plot" and (rest.count(PLACEHOLDERS["RUN"])) > 1) or (name == "compare" and len(set(rest)) == 1):
         rest = [rest[0], "checkpoints/whet/other"]
     if name == "sweep":
         rest = [*rest, "--dry-run"]
-    if (name, rest[:1]) == ("sandbox", ["serve"]) or name == "merge" and rest == ["--trust-pickles"]:
+    if (name, rest[:1]) == ("sandbox", ["serve"]) or (name == "merge" and rest == ["--trust-pickles"]):
         assert rest[0] in COMMANDS.find(name).help
         return
     begun: list[str] = []
@@ -152,6 +162,6 @@ def resolved(words: list[str]) -> list[str]:
     for word in words:
         key, equals, value = word.rpartition("=")
         value = "whet/quickstart@test" if key == "generate.files" and value == "..." else value
-        value = PLACEHOLDERS.get(value, value).replace("aime24.parquet", "aime24.jsonl")
+        value = PLACEHOLDERS.get(value, value).replace(".parquet", ".jsonl") if key != "generate.output" else value
         found.append(key + equals + HUB_NAME.sub("whet/quickstart", value))
     return found

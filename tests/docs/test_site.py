@@ -35,10 +35,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Loaded(HTMLParser):
-    """Collect the addresses that a browser fetches to show a page, and the links that a reader may follow."""
+FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
 
-    FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
+
+class Loaded(HTMLParser):
+    """Collect the addresses that a browser fetches to show a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Loaded(HTMLParser):
         values = dict(attrs)
         if tag == "link" and values.get("rel") == "canonical":
             return
-        if tag in self.FETCHED and (address := values.get(self.FETCHED[tag])):
+        if tag in FETCHED and (address := values.get(FETCHED[tag])):
             self.fetched.append(address)
 
 

@@ -21,8 +21,8 @@ def columns() -> int | None:
 def fitted(text: str, width: int | None) -> str:
     """Wrap a page of help to `width` columns; None, or a width in which it fits, leaves it as it is.
 
-    Lines without indentation are paragraphs. Indented ones are rows: a name, two spaces or more, and what it means, which
-    may go on below itself. Lines of usage and below "Examples:" are commands, to be copied, and stay as they are.
+    Lines without indentation are paragraphs. Indented ones are rows: a name, two spaces or more, and what it means,
+    which may go on below itself. Lines of usage and below "Examples:" are commands, to be copied, and stay as they are.
     """
     if width is None or max(map(len, text.splitlines()), default=0) <= width:
         return text
