@@ -41,7 +41,8 @@ AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
 	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell)
 # The tests that compare numbers or train something.
 NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
-	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py train.py vppo_run.py) tests/supervised/test_sft.py
+	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py train.py vppo_run.py) tests/supervised/test_sft.py \
+	tests/journeys/test_first_curve.py
 
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \

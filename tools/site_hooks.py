@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))  # MkDocs loads this file alone
+from site_lists import rewritten
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = "index.md"
@@ -41,7 +45,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links lead to pages of the site."""
+    """Let links lead to pages of the site, and lists look as they do elsewhere."""
     here = _path(page.file)
 
     def replaced(match: re.Match[str]) -> str:
@@ -50,7 +54,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]
         return _relative(_uri(target), page.file.src_uri) + (match[2] or "")
 
-    return markdown if here is None else _LINK.sub(replaced, markdown)
+    return rewritten(_LINK.sub(replaced, markdown))
 
 
 def _path(file: File) -> PurePosixPath:

@@ -113,3 +113,22 @@ def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
     done = build(copy, tmp_path / "site")
     assert done.returncode != 0
     assert "data.md" in done.stdout + done.stderr
+
+
+def counts(html: str) -> dict[str, int]:
+    return {
+        tag: len(re.findall(rf"<{tag}[ >]", html)) for tag in ("li", "ol", "ul", "pre", "table", "h2", "blockquote")
+    }
+
+
+def test_pages_have_the_lists_and_blocks_that_commonmark_has(site: Path) -> None:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark").enable("table")
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    for page in pages:
+        name = "index.html" if page.name == "README.md" else page.relative_to(ROOT / "docs").with_suffix(".html")
+        text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
+        article = (site / name).read_text().partition("<article")[2].partition("</article>")[0]
+        article = re.sub(r'<nav class="md-code__nav">.*?</nav>', "", article, flags=re.DOTALL)
+        assert counts(article) == counts(reader.render(text)), page
