@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 WIDTH, HEIGHT = 360, 220  # of a panel, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 32, 30  # margins of a panel
 LEGEND_ROW, LEGEND_CHAR = 20, 6.4
+_MOST_DOTS = 30
 INK, FAINT, PAPER = "ink", "faint", "paper"  # colours by role; a number is a series' place in the palette
 
 
@@ -126,7 +127,7 @@ def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float, steps: 
         if len(band) > 1:
             upper, lower = [at(x, high) for x, _, high in band], [at(x, low) for x, low, _ in band]
             shapes.append(Area([*upper, *reversed(lower)], series.colour, 0.18))
-    dotted = all(len(series.points) <= 30 for series in panel.series if not series.faint)
+    dotted = has_dots(panel)
     for series in sorted(panel.series, key=lambda each: not each.faint):
         places = [at(x, y) for x, y in _finite(series.points)]
         if len(places) > 1:
@@ -134,6 +135,11 @@ def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float, steps: 
             shapes.append(Line(places, series.colour, 1.0 if thin else 1.8, 0.6 if thin else 1.0))
         if len(places) == 1 or (dotted and not series.faint):
             shapes += [Dot(x, y, 2.6, series.colour) for x, y in places]
+
+
+def has_dots(panel: Panel) -> bool:
+    """Return True if the points of a chart are few enough to be told apart; then all its thick lines have dots."""
+    return all(len(series.points) <= _MOST_DOTS for series in panel.series if not series.faint)
 
 
 def _draw_legend(drawing: Drawing, panels: Sequence[Panel]) -> None:
@@ -151,7 +157,7 @@ def _draw_legend(drawing: Drawing, panels: Sequence[Panel]) -> None:
     drawing.height = y + LEGEND_ROW
 
 
-def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
+def caption(panels: Sequence[Panel]) -> str:
     """Explain the x axis and, where they occur, thin lines and bands."""
     series = [each for panel in panels for each in panel.series]
     parts = ["x: step"]
@@ -159,8 +165,12 @@ def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
         parts.append("thin: training, thick: validation")
     if any(each.band for each in series):
         parts.append("bands: lowest to highest run")
+    return "; ".join(parts)
+
+
+def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
     drawing.height += 12
-    drawing.shapes.append(Text(LEFT, drawing.height - 4, "; ".join(parts), 10))
+    drawing.shapes.append(Text(LEFT, drawing.height - 4, caption(panels), 10))
     drawing.height += 6
 
 
