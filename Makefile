@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-cpus fuzz golden test-vllm weights style quality build commit clean
+.PHONY: help train test test-all test-cpus fuzz golden test-vllm weights style quality docs build commit clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,7 +41,8 @@ AVX2_CPU := $(shell grep -qw avx2 /proc/cpuinfo 2>/dev/null && \
 	echo ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell)
 # The tests that compare numbers or train something.
 NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/rollout \
-	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py train.py vppo_run.py) tests/supervised/test_sft.py
+	$(addprefix tests/training/test_,batch.py lora_run.py ppo.py quickstart_run.py train.py vppo_run.py) tests/supervised/test_sft.py \
+	tests/journeys/test_first_curve.py
 
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \
@@ -73,6 +74,10 @@ quality: $(READY_DEV) ## check format, lint and types
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy whet
+
+docs: $(READY_DEV) ## build the documentation's site in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html; with its search: python3 -m http.server --directory build/site"
 
 build: $(READY_DEV) ## make the wheel and the source archive in dist/
 	rm -rf dist

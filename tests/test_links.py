@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(path for folder in ("", "docs", "examples/*") for path in ROOT.glob(f"{folder}/*.md".lstrip("/")))
+PAGES = sorted(
+    path for folder in ("", "docs", "docs/*", "examples/*") for path in ROOT.glob(f"{folder}/*.md".lstrip("/"))
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

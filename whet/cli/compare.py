@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whet.cli.command import Command
+from whet.cli.fitting import columns, fitted
 from whet.errors import UserError
 
 _HELP = """\
@@ -23,8 +24,10 @@ def _run(arguments: list[str]) -> int:
     from whet.evals.compare import compare
     from whet.plots.runs import read_run
 
-    for line in compare([read_run(argument) for argument in arguments]):
-        print(line)
+    table, _, sentences = "\n".join(compare([read_run(argument) for argument in arguments])).partition("\n\n")
+    print(table)
+    if sentences:
+        print("", *(fitted(sentence, columns()) for sentence in sentences.splitlines()), sep="\n")
     return 0
 
 

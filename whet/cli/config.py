@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-
 from whet.cli.command import Command
+from whet.cli.fitting import columns
 
 _HELP = """\
 usage: whet config [FILE.yaml] [key=value ...]
@@ -33,15 +30,10 @@ def _run(arguments: list[str]) -> int:
     words = [word for word in arguments if "=" not in word and not word.startswith("-") and not is_config_file(word)]
     config = load_config([argument for argument in arguments if argument != "--diff" and argument not in words])
     if words:
-        print(search(words, config, _columns()))
+        print(search(words, config, columns()))
     else:
-        print(diff(config) if "--diff" in arguments else describe(config, _columns()))
+        print(diff(config) if "--diff" in arguments else describe(config, columns()))
     return 0
-
-
-def _columns() -> int | None:
-    """Return the width to wrap text to; None where output goes to a file or a pipe and COLUMNS does not say."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
 COMMAND = Command(summary="print every key with its type, default and meaning", help=_HELP, run=_run)

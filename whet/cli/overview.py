@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from whet.assets.examples import examples_folder
 from whet.cli.command import COMMANDS, Command
+from whet.cli.fitting import columns, fitted
 from whet.errors import UserError
 
 _BEFORE = """\
@@ -39,4 +40,4 @@ def _summary(name: str) -> str:
 
 
 def _filled(text: str) -> str:
-    return text.replace("{examples}", str(examples_folder())).rstrip("\n")
+    return fitted(text.replace("{examples}", str(examples_folder())).rstrip("\n"), columns())

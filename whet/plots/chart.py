@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 WIDTH, HEIGHT = 360, 220  # of a panel, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 32, 30  # margins of a panel
 LEGEND_ROW, LEGEND_CHAR = 20, 6.4
+_MOST_DOTS = 30
 INK, FAINT, PAPER = "ink", "faint", "paper"  # colours by role; a number is a series' place in the palette
 
 
@@ -88,20 +89,21 @@ def lay_out(panels: Sequence[Panel], columns: int = 2) -> Drawing:
     columns = min(columns, max(1, len(panels)))
     rows = math.ceil(len(panels) / columns)
     drawing = Drawing(WIDTH * columns, HEIGHT * max(1, rows))
+    steps = [x for panel in panels for series in panel.series for x, _ in _finite(series.points)] or [0.0]
     for i, panel in enumerate(panels):
-        _draw_panel(drawing, panel, WIDTH * (i % columns), HEIGHT * (i // columns))
+        _draw_panel(drawing, panel, WIDTH * (i % columns), HEIGHT * (i // columns), (min(steps), max(steps)))
     _draw_legend(drawing, panels)
     _draw_caption(drawing, panels)
     return drawing
 
 
-def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None:
-    # 1. Ranges: finite points of all series, widened to round numbers.
+def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float, steps: tuple[float, float]) -> None:
+    # 1. Ranges: the steps of all panels; finite points of all series here, widened to round numbers.
     points = [point for series in panel.series for point in _finite(series.points)]
     edges = [(x, y) for series in panel.series for x, low, high in series.band for y in (low, high)]
-    xs, ys = zip(*(points + _finite(edges))) if points else ((0.0, 1.0), (0.0, 1.0))
-    x_ticks, y_ticks = ticks(min(xs), max(xs), whole=True), ticks(min(ys), max(ys))
-    x_low, x_high = min(xs), max(max(xs), min(xs) + 1)
+    ys = [y for _, y in points + _finite(edges)] or [0.0, 1.0]
+    x_ticks, y_ticks = ticks(*steps, whole=True), ticks(min(ys), max(ys))
+    x_low, x_high = steps[0], max(steps[1], steps[0] + 1)
     y_low, y_high = y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -125,13 +127,19 @@ def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None
         if len(band) > 1:
             upper, lower = [at(x, high) for x, _, high in band], [at(x, low) for x, low, _ in band]
             shapes.append(Area([*upper, *reversed(lower)], series.colour, 0.18))
+    dotted = has_dots(panel)
     for series in sorted(panel.series, key=lambda each: not each.faint):
         places = [at(x, y) for x, y in _finite(series.points)]
         if len(places) > 1:
             thin = series.faint
-            shapes.append(Line(places, series.colour, 1.0 if thin else 1.8, 0.45 if thin else 1.0))
-        if len(places) == 1 or (len(places) <= 30 and not series.faint):
+            shapes.append(Line(places, series.colour, 1.0 if thin else 1.8, 0.6 if thin else 1.0))
+        if len(places) == 1 or (dotted and not series.faint):
             shapes += [Dot(x, y, 2.6, series.colour) for x, y in places]
+
+
+def has_dots(panel: Panel) -> bool:
+    """Return True if the points of a chart are few enough to be told apart; then all its thick lines have dots."""
+    return all(len(series.points) <= _MOST_DOTS for series in panel.series if not series.faint)
 
 
 def _draw_legend(drawing: Drawing, panels: Sequence[Panel]) -> None:
@@ -149,7 +157,7 @@ def _draw_legend(drawing: Drawing, panels: Sequence[Panel]) -> None:
     drawing.height = y + LEGEND_ROW
 
 
-def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
+def caption(panels: Sequence[Panel]) -> str:
     """Explain the x axis and, where they occur, thin lines and bands."""
     series = [each for panel in panels for each in panel.series]
     parts = ["x: step"]
@@ -157,8 +165,12 @@ def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
         parts.append("thin: training, thick: validation")
     if any(each.band for each in series):
         parts.append("bands: lowest to highest run")
+    return "; ".join(parts)
+
+
+def _draw_caption(drawing: Drawing, panels: Sequence[Panel]) -> None:
     drawing.height += 12
-    drawing.shapes.append(Text(LEFT, drawing.height - 4, "; ".join(parts), 10))
+    drawing.shapes.append(Text(LEFT, drawing.height - 4, caption(panels), 10))
     drawing.height += 6
 
 

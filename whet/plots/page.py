@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from whet.errors import UserError
-from whet.plots.chart import Panel, Series
+from whet.plots.chart import Panel, Series, caption, has_dots
 from whet.plots.picture import PALETTE
 
 _COLUMNS = 2
@@ -26,20 +26,23 @@ def to_html(panels: Sequence[Panel], title: str) -> str:
     figure: Figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, vertical_spacing=0.24 / rows)
     named: set[str] = set()
     for i, panel in enumerate(panels):
+        dotted = has_dots(panel)
         cell = {"row": i // _COLUMNS + 1, "col": i % _COLUMNS + 1}
         for series in panel.series:
             if series.band:
                 figure.add_trace(Scatter(**_band(series)), **cell)
             first = series.name not in named and not series.faint
             named |= {series.name} if first else set()
-            figure.add_trace(Scatter(**_line(series, first)), **cell)
-    figure.update_layout(title=escape(title), height=320 * rows + 80, template="plotly_white", hovermode="x unified")
+            figure.add_trace(Scatter(**_line(series, first, dotted)), **cell)
+    figure.update_xaxes(matches="x")  # zooming one chart zooms all
+    title = f"{escape(title)}<br><sup>{caption(panels)}</sup>"
+    figure.update_layout(title=title, height=320 * rows + 80, template="plotly_white", hovermode="x unified")
     return str(figure.to_html(include_plotlyjs=True, full_html=True))
 
 
-def _line(series: Series, in_legend: bool) -> dict[str, Any]:
+def _line(series: Series, in_legend: bool, dotted: bool) -> dict[str, Any]:
     name = escape(series.name)
-    few = len(series.points) <= 30 and not series.faint
+    few = len(series.points) == 1 or (dotted and not series.faint)
     return {
         "x": [x for x, _ in series.points],
         "y": [y for _, y in series.points],
@@ -47,7 +50,7 @@ def _line(series: Series, in_legend: bool) -> dict[str, Any]:
         "legendgroup": name,
         "showlegend": in_legend,
         "mode": "lines+markers" if few else "lines",
-        "opacity": 0.45 if series.faint else 1.0,
+        "opacity": 0.6 if series.faint else 1.0,
         "line": {"color": PALETTE[series.colour % len(PALETTE)], "width": 1 if series.faint else 2},
     }
 

@@ -1,0 +1,167 @@
+"""How each command of the documentation is proven. A command that none of these knows fails the test."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docs.conftest import PLACEHOLDERS
+from docs.pages import ROOT, Written
+
+from whet.cli import main
+from whet.cli.command import COMMANDS
+
+# Programs of others, which are not installed with whet, and fragments; with the reason why they are only read.
+NOT_RUN = {
+    r"python -m sglang\.launch_server .*": "SGLang is not installed; its API is tested with a stand-in",
+    r"python -m vllm\.entrypoints\.openai\.api_server .*": "vLLM wants an environment of its own: make test-vllm",
+    r"python3 -m verl\.trainer\.main_ppo .*": "verl is not installed; the command of whet beside it is proven",
+    r"python3 -m venv .*": "makes an environment, in which packages would be installed from the network",
+    r"python -I -S -c": "options of Python in running text, without a program",
+    r"python -m whet\.sandbox": "named as what ends up in a list of processes, not to be typed",
+}
+# Commands that need files which their own tests make; such a test reads the page itself.
+ELSEWHERE = {
+    r"whet merge (merge --backend fsdp )?--local_dir .*": "tests/merge/test_merge_guide.py::test_commands_for_shards",
+    r"whet train '?algorithm\.extensions=.*": "tests/test_extending.py::test_one_run_uses_all_of_them",
+    r"whet train worker\.rollout\.name=slow\.py:SPEC": "tests/training/test_outside_engine.py",
+    r"python tools/parity\.py .*": "tests/tools/test_parity.py",
+}
+# What does the work of a job. Everything before it, from arguments to checks of files, is run as it is.
+JOBS = {
+    "train": "whet.training.job.train",
+    "sft": "whet.supervised.job.sft",
+    "generate": "whet.evals.generate.generate",
+    "eval": "whet.evals.evaluate.evaluate",
+    "serve": "whet.serving.server.serve",
+    "chat": "whet.evals.terminal_chat.chat",
+    "merge": "whet.merge.command.merge",
+}
+WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox")  # commands that take a moment
+HUB_NAME = re.compile(r"(?<![\w/.])[A-Z][\w.-]+/[A-Z][\w.-]+")
+
+Proof = Callable[[Written, pytest.MonkeyPatch], None]
+
+
+def proof_of(written: Written) -> Proof | None:
+    """Return what proves a command; None if nothing does."""
+    program, words = written.words[0], written.words
+    if any(re.fullmatch(pattern, written.text) for pattern in NOT_RUN):
+        return lambda written, patch: None
+    for pattern, test in ELSEWHERE.items():
+        if re.fullmatch(pattern, written.text):
+            return lambda written, patch: test_exists(test)
+    if program == "make":
+        return target_exists
+    if program.startswith("python") and words[1].endswith(".py"):
+        return script_understands
+    if program.startswith("python") and words[1:2] == ["-m"] and words[2].startswith("whet."):
+        return module_runs
+    if program == "python" and words[1] == "-c" and len(words) == 3:
+        return program_runs
+    if program == "whet" and (words[1] in COMMANDS.names or words[1] in PLACEHOLDERS or words[1].startswith("-")):
+        return whet_understands
+    return None
+
+
+def test_exists(test: str) -> None:
+    """A test that is said to prove a command is there, and reads the documentation."""
+    file, _, name = test.partition("::")
+    text = (ROOT / file).read_text()
+    assert not name or f"def {name}(" in text, test
+    assert re.search(r"docs|GUIDE|README|parity", text), f"{test} reads no page"
+
+
+test_exists.__test__ = False  # type: ignore[attr-defined]
+
+
+def target_exists(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """`make` knows the target and its variables; what it would do is not done."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", "--dry-run", *written.words[1:]], cwd=ROOT, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    targets = [word for word in written.words[1:] if "=" not in word]
+    assert targets, "no target is named"
+    assert all(re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in targets)
+
+
+class Understood(BaseException):
+    """A script has read its arguments; its work is not begun."""
+
+
+def script_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A script is there and its parser takes the arguments."""
+    script, arguments = ROOT / written.words[1], written.words[2:]
+    assert script.is_file() or Path(written.words[1]).is_file(), script
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *rest: Any) -> None:
+        parse(parser, *rest)
+        raise Understood
+
+    patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    patch.setattr(sys, "argv", [str(script), *arguments])
+    patch.setattr(sys, "path", [str(script.parent), *sys.path])
+    with pytest.raises(Understood):
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def program_runs(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A program on the command line runs."""
+    done = subprocess.run([sys.executable, *written.words[1:]], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def module_runs(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A module of whet runs; what it prints is not kept."""
+    arguments = written.text.partition(" > ")[0].split()[1:]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def whet_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """`whet` takes the command: whole where it takes a moment, else up to the work, which is left out."""
+    arguments = resolved(written.words[1:])
+    name, rest = arguments[0], arguments[1:]
+    if not rest and written.inline and name not in ("config", "train", "sft"):
+        assert name.startswith("-") or COMMANDS.find(name).help  # running text speaks of the command, and types none
+        return
+    if (name == "plot" and (rest.count(PLACEHOLDERS["RUN"])) > 1) or (name == "compare" and len(set(rest)) == 1):
+        rest = [rest[0], "checkpoints/whet/other"]
+    if name == "sweep":
+        rest = [*rest, "--dry-run"]
+    if (name, rest[:1]) == ("sandbox", ["serve"]) or (name == "merge" and rest == ["--trust-pickles"]):
+        assert rest[0] in COMMANDS.find(name).help
+        return
+    begun: list[str] = []
+    for job, place in JOBS.items():
+        module, _, function = place.rpartition(".")
+        patch.setattr(import_module(module), function, lambda *given, job=job, **named: begun.append(job))
+    assert main([name, *rest]) == 0
+    is_whole = name.startswith("-") or name in WHOLE or any(each in ("--help", "--list", "--show") for each in rest)
+    assert is_whole or begun == [name], "the job was not begun"
+
+
+def resolved(words: list[str]) -> list[str]:
+    """Replace what stands for something of the reader's."""
+    found = []
+    for word in words:
+        key, equals, value = word.rpartition("=")
+        value = "whet/quickstart@test" if key == "generate.files" and value == "..." else value
+        value = PLACEHOLDERS.get(value, value).replace(".parquet", ".jsonl") if key != "generate.output" else value
+        found.append(key + equals + HUB_NAME.sub("whet/quickstart", value))
+    return found

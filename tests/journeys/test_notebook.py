@@ -1,0 +1,57 @@
+"""The notebook that `whet new` writes runs from top to bottom in a Jupyter kernel and shows its plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.assets.project import write_project
+
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[dev]'")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install -e '.[dev]'")
+
+
+@pytest.fixture(autouse=True)
+def own_jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the user's Jupyter alone, whose kernel named python3 may be another interpreter."""
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+
+
+def run_notebook(folder: Path, steps: int) -> Any:
+    import nbformat
+
+    notebook = nbformat.read(folder / "notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    (training,) = [cell for cell in notebook.cells if "steps=40" in cell.source]
+    training.source = training.source.replace("steps=40", f"steps={steps}")
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute()
+    return notebook
+
+
+def shown(notebook: Any, containing: str) -> dict[str, Any]:
+    """Return what the cell with this text shows, by MIME type."""
+    (cell,) = [cell for cell in notebook.cells if containing in cell.source]
+    return {kind: value for output in cell.outputs for kind, value in output.get("data", {}).items()}
+
+
+@pytest.mark.parametrize("steps", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_it_runs_and_shows_its_plots(quickstart: Path, tmp_path: Path, steps: int) -> None:
+    folder = tmp_path / "mine"
+    write_project(folder, "rl")
+    notebook = run_notebook(folder, steps)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    assert not [output for cell in code for output in cell.outputs if output.output_type == "error"]
+    picture = shown(notebook, "run.plot()")["image/svg+xml"]
+    assert picture.startswith("<svg")
+    assert "<polyline" in picture
+    assert "answer" in str(shown(notebook, "run.samples"))
+    replies = shown(notebook, "run.generate")["text/plain"]
+    assert replies.count("Answer") >= (4 if steps == 40 else 1)
