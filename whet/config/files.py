@@ -23,7 +23,7 @@ _PATHS = (
     "worker.reward.model.path",
     "worker.reward.model.tokenizer_path",
     "worker.reward.model.template",
-    "worker.reward.judge.path",
+    "worker.reward.judge.model_path",
     "worker.reward.judge.rubric",
     "worker.rollout.name",
     "worker.actor.model.model_path",

@@ -134,7 +134,9 @@ def _reward(config: Config) -> str:
         return f"reward model {_short(str(reward.model.path))}"
     if "judge" in reward.terms:
         judge = reward.judge
-        return f"{judge.mode} judge {judge.model or ''} {judge.base_url or _short(str(judge.path))}".replace("  ", " ")
+        return f"{judge.mode} judge {judge.model or ''} {judge.base_url or _short(str(judge.model_path))}".replace(
+            "  ", " "
+        )
     if reward.reward_function is None:
         return reward.url or "a scorer for each row's data_source"
     path, colon, function = reward.reward_function.rpartition(":")

@@ -20,7 +20,7 @@ from typing import Any
 from whet.config.schema.jobs import ApiConfig
 from whet.errors import UserError
 from whet.evals.answers import Answer
-from whet.evals.journal import Journal
+from whet.tracking.journal import Journal
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.server.client import Client
 

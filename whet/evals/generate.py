@@ -26,7 +26,7 @@ from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
 from whet.data.files import Table, read_tables
 from whet.errors import UserError
-from whet.evals.journal import Journal
+from whet.tracking.journal import Journal
 from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
 from whet.rollout.engine import SamplingParams

@@ -21,7 +21,7 @@ from whet.evals.answers import Answer
 from whet.evals.api import ApiModel
 from whet.evals.chats import ChatWriter
 from whet.evals.generate import digest
-from whet.evals.journal import Journal
+from whet.tracking.journal import Journal
 from whet.evals.progress import progress
 from whet.evals.questions import Question, Questions, arrange
 from whet.evals.registry import DataSet

@@ -39,6 +39,7 @@ class Background:
             self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:

@@ -136,12 +136,10 @@ class MixedScorer:
 
     def _settle(self, sample: Sample, results: Sequence[TermScore | TermFailure]) -> None:
         """Add the results of all terms to a sample, or fail it by the first that failed."""
+        sample.notes |= {t.name: r.note for (t, _), r in zip(self._terms, results) if r.note is not None}
         for (term, _), result in zip(self._terms, results):
-            if isinstance(result, TermScore):
-                if result.note is not None:  # kept of samples that failed too: it says why
-                    sample.notes[term.name] = result.note
-                if problem := _problem(result):
-                    result = TermFailure("bad result", term.name, problem)
+            if isinstance(result, TermScore) and (problem := _problem(result)):
+                result = TermFailure("bad result", "no number", problem)
             if isinstance(result, TermFailure):
                 self._fail(sample, term, result)
                 return

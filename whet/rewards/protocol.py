@@ -74,6 +74,7 @@ class TermFailure:
     failure: str  # of `scorer.FAILURES`
     cause: str  # failures with the same one are reported once
     detail: str
+    note: str | None = None  # text for the sample log, which says why
 
 
 class Term(Protocol):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import prod
 
 from whet.types import Sample, Segment
@@ -82,7 +82,7 @@ def _cut(segment: Segment, start: int, rewards: Mapping[int, float]) -> list[Seg
         return [segment]
     bounds = [start, *rewards, *([] if end in rewards else [end])]
     pieces = []
-    for first, last in zip(bounds, bounds[1:]):
+    for first, last in pairwise(bounds):
         own = slice(first - start, last - start)
         earned = rewards.get(last)
         if last == end and segment.reward is not None:

@@ -87,7 +87,7 @@ def _models(config: Config) -> Iterator[str]:
         "worker.actor.model.tokenizer_path": model.tokenizer_path,
         "worker.reward.model.path": reward.model.path,
         "worker.reward.model.tokenizer_path": reward.model.tokenizer_path,
-        "worker.reward.judge.path": reward.judge.path,
+        "worker.reward.judge.model_path": reward.judge.model_path,
     }
     for key, value in named.items():
         if value is None:

@@ -19,7 +19,7 @@ def term_problems(config: Config) -> Iterator[str]:
     """Yield a sentence for each key of a reward model or a judge that contradicts another, or cannot be followed."""
     reward = config.worker.reward
     for name in TERMS:
-        wanted = f"worker.reward.{name}.{'path' if name == 'model' else 'base_url or path'}"
+        wanted = f"worker.reward.{name}.{'path' if name == 'model' else 'base_url or model_path'}"
         if reward.parts and (name in reward.parts) != (name in reward.terms):
             if name in reward.parts:
                 yield f"worker.reward.combine names {name}, but {wanted} is not set"
@@ -48,9 +48,9 @@ def _model(config: Config) -> Iterator[str]:
 
 def _judge(config: Config) -> Iterator[str]:
     judge = config.worker.reward.judge
-    if judge.base_url and judge.path:
-        yield f"{_JUDGE}.base_url and {_JUDGE}.path are set, but one judge is asked: keep one of them"
-    yield from _device(_JUDGE, judge.device, config if judge.path else None)
+    if judge.base_url and judge.model_path:
+        yield f"{_JUDGE}.base_url and {_JUDGE}.model_path are set, but one judge is asked: keep one of them"
+    yield from _device(_JUDGE, judge.device, config if judge.model_path else None)
     yield from _file(config, f"{_JUDGE}.rubric", judge.rubric)
     if judge.pattern is not None and judge.json_field is not None:
         yield f"{_JUDGE}.pattern and {_JUDGE}.json_field both find the verdict: keep one of them"

@@ -38,7 +38,7 @@ TASK_KEYS = (
     "worker.reward.url",
     "worker.reward.model.path",
     "worker.reward.judge.base_url",
-    "worker.reward.judge.path",
+    "worker.reward.judge.model_path",
 )
 DEFAULTS = "defaults"
 

@@ -100,7 +100,7 @@ class RewardConfig:
     @property
     def terms(self) -> tuple[str, ...]:
         """Models that score samples besides functions: "model", "judge"."""
-        named = {"model": self.model.path, "judge": self.judge.base_url or self.judge.path}
+        named = {"model": self.model.path, "judge": self.judge.base_url or self.judge.model_path}
         return tuple(name for name in TERMS if named[name])
 
 

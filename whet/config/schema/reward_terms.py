@@ -40,9 +40,7 @@ class RewardModelConfig:
     )
     template: str | None = key(None, "Jinja file that writes the text it reads; sees prompt, response and every column")
     label: int | None = key(None, "which of its labels is the score; null = the only one", least=0, most=100_000)
-    activation: str = key(
-        "none", "function that makes a score of its logits", choices=("none", "sigmoid", "softmax")
-    )
+    activation: str = key("none", "function that makes a score of its logits", choices=("none", "sigmoid", "softmax"))
     steps: StepsConfig = field(default_factory=StepsConfig, metadata=section("steps, for models that score each"))
     max_length: int | None = key(
         None, "tokens that it reads; the beginning of longer ones is cut; null = as many as it can", least=8
@@ -63,7 +61,7 @@ class JudgeConfig:
     )
     model: str | None = key(None, "the judge's name there; null = the first that the server lists")
     key_env: str = key("WHET_JUDGE_KEY", "environment variable that holds the server's API key")
-    path: str | None = key(None, "folder or hub id of a judge that runs here, on whet's own engine")
+    model_path: str | None = key(None, "folder or hub id of a judge that runs here, on whet's own engine")
     mode: str = key(
         "pointwise",
         "pointwise = a number for each response; pairwise = the share of comparisons that it wins",
@@ -101,8 +99,8 @@ class JudgeConfig:
     )
     retries: int = key(5, "further attempts where the server fails or is busy, after growing pauses", least=0, most=100)
     timeout: float = key(120.0, "seconds that one attempt may take", above=0, most=1_000_000)
-    device: str = key("auto", "of path: device it runs on; auto = the policy's")
-    dtype: str | None = key(None, "of path: precision; null = bf16 on a GPU, fp32 on a CPU", choices=DTYPES)
-    gpu_memory_utilization: float = key(0.2, "of path: share of a GPU's memory for its cache", above=0, most=1)
-    max_prompt_tokens: int = key(8192, "of path: longest question", least=8, most=10_000_000)
-    trust_remote_code: bool = key(False, "of path: run Python code that comes with the model")
+    device: str = key("auto", "of model_path: device it runs on; auto = the policy's")
+    dtype: str | None = key(None, "of model_path: precision; null = bf16 on a GPU, fp32 on a CPU", choices=DTYPES)
+    gpu_memory_utilization: float = key(0.2, "of model_path: share of a GPU's memory for its cache", above=0, most=1)
+    max_prompt_tokens: int = key(8192, "of model_path: longest question", least=8, most=10_000_000)
+    trust_remote_code: bool = key(False, "of model_path: run Python code that comes with the model")

@@ -1,0 +1,136 @@
+"""A reward model as a term of the reward: samples of all groups that wait are scored together, in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whet.rewards.models.render import Reads, Row, UnreadableError
+from whet.rewards.protocol import TermFailure, TermScore
+from whet.rewards.steps import BLANK_LINE, Piece, reduced, step_ends
+from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.rewards.models.classifier import Classifier
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Scores of steps: where they end, and what is made of their scores."""
+
+    piece: Piece  # the text of a token of the policy
+    separator: str = BLANK_LINE
+    reduce: str | None = None  # None places each score on its step's last token
+
+
+@dataclass(slots=True)
+class _Work:
+    """Rows of one call."""
+
+    rows: list[Row]
+    done: asyncio.Future[list[list[float]]]
+
+
+class ModelTerm:
+    """Scores of a reward model."""
+
+    name = "model"
+
+    def __init__(
+        self,
+        load: Callable[[], Classifier],
+        read: Reads,
+        budget: int,
+        steps: Steps | None = None,
+        together: bool = False,
+        check: Callable[[Prompt], None] | None = None,
+    ) -> None:
+        """`load` reads the weights, `read` makes the model's tokens of a sample, `check` looks at rows of the data."""
+        self.together = together
+        self._load, self._read, self._budget, self._steps, self._check = load, read, budget, steps, check
+        self._model: Classifier | None = None
+        self._waiting: list[_Work] = []
+        self._passes: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "whet-reward-model")
+
+    async def check(self, prompts: list[Prompt]) -> None:
+        """Look at rows: templates must be able to write them."""
+        for prompt in prompts:
+            if self._check is not None:
+                self._check(prompt)
+
+    def ready(self) -> None:
+        """Load the weights."""
+        self._model = self._load()
+
+    async def score(self, samples: list[Sample]) -> list[TermScore | TermFailure]:
+        """Score samples; those that the model cannot read have failed."""
+        ends = [self._ends(sample) for sample in samples]
+        rows = [self._row(sample, at) for sample, at in zip(samples, ends)]
+        readable = [row for row in rows if isinstance(row, Row)]
+        scores = iter(await self._scores(readable) if readable else ())
+        return [
+            row if isinstance(row, TermFailure) else self._result(row, at, next(scores)) for row, at in zip(rows, ends)
+        ]
+
+    def close(self) -> None:
+        """End the thread; the weights go with the object."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._model = None
+
+    def _ends(self, sample: Sample) -> list[int]:
+        if self._steps is None:
+            return [len(sample.ids)]
+        return step_ends(sample, self._steps.piece, self._steps.separator)
+
+    def _row(self, sample: Sample, ends: list[int]) -> Row | TermFailure:
+        if not sample.ids:
+            return TermFailure("bad result", "empty", "the response has no tokens")
+        try:
+            return self._read(sample, ends)
+        except UnreadableError as error:
+            return TermFailure("bad result", "unreadable", str(error))
+
+    def _result(self, row: Row, ends: list[int], scores: list[float]) -> TermScore:
+        numbers = {"cut": 1.0} if row.cut else {}
+        if self._steps is None:
+            return TermScore(scores[0], numbers)
+        numbers["steps"] = float(len(scores))
+        if self._steps.reduce is not None:
+            return TermScore(reduced(scores, self._steps.reduce), numbers)
+        return TermScore(reduced(scores, "mean"), numbers, dict(zip(ends, scores)))
+
+    async def _scores(self, rows: list[Row]) -> list[list[float]]:
+        """Have rows scored with whatever else waits."""
+        loop = asyncio.get_running_loop()
+        work = _Work(rows, loop.create_future())
+        self._waiting.append(work)
+        if self._passes is None or self._passes.done():
+            self._passes = loop.create_task(self._run_passes())
+        return await work.done
+
+    async def _run_passes(self) -> None:
+        """Score what waits until nothing does; a call that was cancelled meanwhile is left out of the next pass."""
+        loop = asyncio.get_running_loop()
+        while works := [work for work in self._waiting if not work.done.done()]:
+            self._waiting = []
+            rows = [row for work in works for row in work.rows]
+            try:
+                found = iter(await loop.run_in_executor(self._thread, self._pass, rows))
+            except Exception as error:
+                for work in works:
+                    if not work.done.done():
+                        work.done.set_exception(error)
+                continue
+            for work in works:
+                own = [next(found) for _ in work.rows]
+                if not work.done.done():
+                    work.done.set_result(own)
+        self._waiting = []
+
+    def _pass(self, rows: Sequence[Row]) -> list[list[float]]:
+        assert self._model is not None, "weights are loaded before the first sample is scored"
+        return self._model.scores([row.ids for row in rows], [row.places for row in rows], self._budget)
