@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,20 @@ def open_mixed(
     reward = config.worker.reward
     around = Surroundings(config, tokenizer, console, folder)
     weights = {name: _weight(reward.parts, name) for name in TERMS if name in reward.terms}
-    terms = [(_OPEN[name](around), weight) for name, weight in weights.items()]
     functions = {spec: weight for spec, weight in reward.parts.items() if spec not in TERMS}
-    function = None
-    if functions:
-        own = replace(reward, combine=functions, reward_function=None, url=None)
-        own = replace(own, reward_function_kwargs=with_match("", own, config.algorithm.match))
-        function = RewardScorer("", own, resolve or resolver(config), console.warn, output, config.sandbox)
-    return MixedScorer(function, terms, reward, console.warn, output)
+    with ExitStack() as stack:  # what is open is closed where a later part cannot be opened
+        terms = []
+        for name, weight in weights.items():
+            terms.append((_OPEN[name](around), weight))
+            stack.callback(terms[-1][0].close)
+        function = None
+        if functions:
+            own = replace(reward, combine=functions, reward_function=None, url=None)
+            own = replace(own, reward_function_kwargs=with_match("", own, config.algorithm.match))
+            function = RewardScorer("", own, resolve or resolver(config), console.warn, output, config.sandbox)
+        scorer = MixedScorer(function, terms, reward, console.warn, output)
+        stack.pop_all()
+    return scorer
 
 
 def _weight(parts: dict[str, Any], name: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from whet.errors import UserError
-from whet.rewards.judges.asking import Asking, AskError, Message
+from whet.rewards.judges.asking import AskError, Asking, Message
 from whet.rewards.judges.pairs import pairs_of
 from whet.rewards.judges.questions import Questions
 from whet.rewards.judges.verdict import Verdicts
@@ -106,7 +106,7 @@ class JudgeTerm:
         return self._questions.between(prompt, answer, other or "")
 
     async def _point(self, sample: Sample) -> Result:
-        heard = await self._hear(self._questions.about(sample.prompt, sample.text), self._verdicts.number)
+        heard = await self._hear(lambda: self._questions.about(sample.prompt, sample.text), self._verdicts.number)
         if heard.failure is not None:
             return heard.failure
         assert heard.share is not None
@@ -114,7 +114,8 @@ class JudgeTerm:
 
     async def _against(self, sample: Sample) -> Result:
         """Compare a response with the reference of its row."""
-        assert self._pairing is not None and self._pairing.reference is not None
+        assert self._pairing is not None
+        assert self._pairing.reference is not None
         other = self._pairing.reference(sample.prompt)
         if other is None:
             return TermFailure("bad result", "no reference", "its row has no response to compare with")
@@ -145,21 +146,25 @@ class JudgeTerm:
         if first == second:
             return [_Heard(0.5, "the same text")]
         orders = [False, True] if self._pairing.swap else [bool(parity % 2)]
-        asked = [
-            self._questions.between(prompt, second, first) if turned else self._questions.between(prompt, first, second)
-            for turned in orders
-        ]
-        heard = await asyncio.gather(*(self._hear(each, self._verdicts.winner) for each in asked))
+
+        async def ask(turned: bool) -> _Heard:
+            a, b = (second, first) if turned else (first, second)
+            return await self._hear(lambda: self._questions.between(prompt, a, b), self._verdicts.winner)
+
+        heard = await asyncio.gather(*map(ask, orders))
         return [
             _Heard(1.0 - each.share, each.text) if turned and each.share is not None else each
             for turned, each in zip(orders, heard)
         ]
 
-    async def _hear(self, messages: list[Message], read: Callable[[str], float | None]) -> _Heard:
+    async def _hear(self, write: Callable[[], list[Message]], read: Callable[[str], float | None]) -> _Heard:
+        """Ask a question and read the verdict; whatever fails costs this question only."""
         try:
-            text = await self._asking(messages)
+            text = await self._asking(write())
         except AskError as error:
             return _Heard(None, "", TermFailure(error.failure, error.cause, error.detail))
+        except UserError as error:  # of the rubric, on this row
+            return _Heard(None, "", TermFailure("raised", "rubric", str(error)))
         share = read(text)
         return _Heard(share, text, _no_verdict(text) if share is None else None)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 MOST_CHARACTERS = 100_000  # of a judge's text that are looked at, from its end
 MOST_OBJECTS = 1000  # beginnings of JSON objects that are tried
-SCORE = r"(?i)\bscore\b\W{0,10}(-?\d+(?:\.\d+)?)"
-BETTER = r"(?i)\bverdict\b\W{0,10}(A|B|tie)\b"
+SCORE = r"(?i)\bscore\b\W{0,10}?(-?\d+(?:\.\d+)?)"
+BETTER = r"(?i)\bverdict\b\W{0,10}?(A|B|tie)\b"
 _WINS = {"a": 1.0, "b": 0.0, "tie": 0.5}
 
 
@@ -45,12 +46,10 @@ class Verdicts:
         if self.json_field is not None:
             return _last_field(text, self.json_field)
         assert self.pattern is not None
-        last = None
-        for last in self.pattern.finditer(text):
-            pass
-        if last is None:
+        matches = deque(self.pattern.finditer(text), maxlen=1)
+        if not matches:
             return None
-        return last[1] if last.re.groups else last[0]
+        return matches[0][1] if self.pattern.groups else matches[0][0]
 
 
 def _last_field(text: str, name: str) -> Any:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whet.errors import UserError
 from whet.rewards.models.render import Reads, Row, UnreadableError
 from whet.rewards.protocol import TermFailure, TermScore
 from whet.rewards.steps import BLANK_LINE, Piece, reduced, step_ends
@@ -93,6 +94,8 @@ class ModelTerm:
             return self._read(sample, ends)
         except UnreadableError as error:
             return TermFailure("bad result", "unreadable", str(error))
+        except UserError as error:  # of a template, on this row or response
+            return TermFailure("raised", "template", str(error))
 
     def _result(self, row: Row, ends: list[int], scores: list[float]) -> TermScore:
         numbers = {"cut": 1.0} if row.cut else {}
