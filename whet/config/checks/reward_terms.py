@@ -42,8 +42,6 @@ def _model(config: Config) -> Iterator[str]:
     steps = model.steps
     if (steps.good is None) != (steps.bad is None):
         yield f"{_MODEL}.steps.good and {_MODEL}.steps.bad belong together: set both or none"
-    if steps.separator == "":
-        yield f"{_MODEL}.steps.separator is empty: give the text that ends a step, or leave it out for an empty line"
 
 
 def _judge(config: Config) -> Iterator[str]:
