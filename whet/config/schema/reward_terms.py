@@ -15,7 +15,7 @@ DTYPES = ("bf16", "fp32")
 class StepsConfig:
     """Steps of a response, for a model that scores each of them."""
 
-    separator: str | None = key(None, "text that ends a step; null = an empty line", prose=True)
+    separator: str | None = key(None, "text that ends a step; null = an empty line", prose=True, blank=True)
     mark: str | None = key(
         None, "special token that is put behind each step for the model to score; null = the step's own last token"
     )
