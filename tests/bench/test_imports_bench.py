@@ -15,7 +15,8 @@ QUICK = (
     "data.rollout_batch_size=4",
     "worker.actor.global_batch_size=4",
 )
-# Engines, Ray, reward models, judges, vision, VPPO, LoRA, the critic, the reference, ranks and resuming are for those who ask for them.
+# Engines, Ray, reward models, judges, vision, VPPO, LoRA, the critic, the reference, ranks and resuming are for those
+# who ask for them.
 FOREIGN = (
     "whet.rollout.engines.hf",
     "whet.rollout.engines.vllm",

@@ -15,20 +15,23 @@ from whet.rewards.steps import BLANK_LINE
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from whet.rewards.models.classifier import Classifier
     from whet.training.reward_terms import Surroundings
 
 
 def open_model_term(around: Surroundings, messages: Messages) -> ModelTerm:
     """Check the folder of `worker.reward.model` and return the term; the weights are loaded later."""
-    settings = around.config.worker.reward.model
+    settings, policy = around.config.worker.reward.model, around.tokenizer
+    assert policy is not None, "a run that trains has a tokenizer"
     tokenizer_path = around.model(settings.tokenizer_path) if settings.tokenizer_path else None
     folder = read_folder(around.model(settings.path or ""), settings, tokenizer_path)
-    read = _reads(around, folder, messages)
+    read = _reads(around, policy, folder, messages)
     steps = None
     if folder.scores_steps:
         separator = settings.steps.separator or BLANK_LINE
-        steps = Steps(piece_of(around.tokenizer), separator, settings.steps.reduce)
+        steps = Steps(piece_of(policy), separator, settings.steps.reduce)
     elif settings.steps.reduce is not None or settings.steps.mark is not None:
         raise UserError(f"{KEY}.steps: {folder.path} gives one score for a whole response; leave these keys out")
     around.device(KEY, settings.device, settings.dtype)  # a device that is not there is an error before any work
@@ -51,15 +54,15 @@ def _load(around: Surroundings, folder: RewardFolder) -> Classifier:
     return Classifier(folder, device, dtype, settings.trust_remote_code, answers, settings.activation, settings.offload)
 
 
-def _reads(around: Surroundings, folder: RewardFolder, messages: Messages) -> Reads:
+def _reads(around: Surroundings, policy: PreTrainedTokenizerBase, folder: RewardFolder, messages: Messages) -> Reads:
     """Return the reader that `worker.reward.model.render` names, or the one that suits the two tokenizers."""
-    settings, policy = around.config.worker.reward.model, around.tokenizer
+    settings = around.config.worker.reward.model
     longest = settings.max_length or folder.longest
     mark = None if settings.steps.mark is None else token_of(folder.tokenizer, settings.steps.mark, f"{KEY}.steps.mark")
     for name, text in (("good", settings.steps.good), ("bad", settings.steps.bad)):
         if text is not None:
             token_of(folder.tokenizer, text, f"{KEY}.steps.{name}")
-    render = _render(around, folder)
+    render = _render(around, policy, folder)
     if render == "tokens":
         vocabulary = folder.config.get_text_config().vocab_size
         if len(policy) > vocabulary:
@@ -93,13 +96,13 @@ def _reads(around: Surroundings, folder: RewardFolder, messages: Messages) -> Re
     )
 
 
-def _render(around: Surroundings, folder: RewardFolder) -> str:
+def _render(around: Surroundings, policy: PreTrainedTokenizerBase, folder: RewardFolder) -> str:
     settings = around.config.worker.reward.model
     chosen = settings.render
     if chosen == "auto" and settings.template is not None:
         chosen = "text"
     elif chosen == "auto":
-        chosen = "tokens" if same_tokenizer(around.tokenizer, folder.tokenizer) else "chat"
+        chosen = "tokens" if same_tokenizer(policy, folder.tokenizer) else "chat"
     if folder.kind == "value" and chosen != "tokens":
         raise UserError(
             f"{KEY}.path: {folder.path} is a critic, which reads the policy's own tokens, but its tokenizer is another"

@@ -36,7 +36,7 @@ class Surroundings:
     """What terms are built from besides their own section."""
 
     config: Config
-    tokenizer: PreTrainedTokenizerBase  # the policy's
+    tokenizer: PreTrainedTokenizerBase | None  # the policy's; None where nothing reads its tokens
     console: Console
     folder: Path  # the run's, for what is kept between starts
 
@@ -80,7 +80,7 @@ class Conversations:
 
 def open_mixed(
     config: Config,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     console: Console,
     folder: Path,
     resolve: Callable[[str], Path] | None = None,
