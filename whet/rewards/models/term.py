@@ -1,4 +1,8 @@
-"""A reward model as a term of the reward: samples of all groups that wait are scored together, in one thread."""
+"""A reward model as a term of the reward: groups are scored one after the other, in one thread.
+
+Passes hold samples of one call only. Which groups wait at the same time is a matter of chance, and the shape of a pass
+changes the last bits of scores: runs would not repeat to the bit.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,6 @@ class Steps:
     reduce: str | None = None  # None places each score on its step's last token
 
 
-@dataclass(slots=True)
-class _Work:
-    """Rows of one call."""
-
-    rows: list[Row]
-    done: asyncio.Future[list[list[float]]]
-
-
 class ModelTerm:
     """Scores of a reward model."""
 
@@ -53,8 +49,6 @@ class ModelTerm:
         self.together = together
         self._load, self._read, self._budget, self._steps, self._check = load, read, budget, steps, check
         self._model: Classifier | None = None
-        self._waiting: list[_Work] = []
-        self._passes: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "whet-reward-model")
 
     async def check(self, prompts: list[Prompt]) -> None:
@@ -72,7 +66,8 @@ class ModelTerm:
         ends = [self._ends(sample) for sample in samples]
         rows = [self._row(sample, at) for sample, at in zip(samples, ends)]
         readable = [row for row in rows if isinstance(row, Row)]
-        scores = iter(await self._scores(readable) if readable else ())
+        loop = asyncio.get_running_loop()
+        scores = iter(await loop.run_in_executor(self._thread, self._pass, readable))
         return [
             row if isinstance(row, TermFailure) else self._result(row, at, next(scores)) for row, at in zip(rows, ends)
         ]
@@ -105,34 +100,6 @@ class ModelTerm:
         if self._steps.reduce is not None:
             return TermScore(reduced(scores, self._steps.reduce), numbers)
         return TermScore(reduced(scores, "mean"), numbers, dict(zip(ends, scores)))
-
-    async def _scores(self, rows: list[Row]) -> list[list[float]]:
-        """Have rows scored with whatever else waits."""
-        loop = asyncio.get_running_loop()
-        work = _Work(rows, loop.create_future())
-        self._waiting.append(work)
-        if self._passes is None or self._passes.done():
-            self._passes = loop.create_task(self._run_passes())
-        return await work.done
-
-    async def _run_passes(self) -> None:
-        """Score what waits until nothing does; a call that was cancelled meanwhile is left out of the next pass."""
-        loop = asyncio.get_running_loop()
-        while works := [work for work in self._waiting if not work.done.done()]:
-            self._waiting = []
-            rows = [row for work in works for row in work.rows]
-            try:
-                found = iter(await loop.run_in_executor(self._thread, self._pass, rows))
-            except Exception as error:
-                for work in works:
-                    if not work.done.done():
-                        work.done.set_exception(error)
-                continue
-            for work in works:
-                own = [next(found) for _ in work.rows]
-                if not work.done.done():
-                    work.done.set_result(own)
-        self._waiting = []
 
     def _pass(self, rows: Sequence[Row]) -> list[list[float]]:
         assert self._model is not None, "weights are loaded before the first sample is scored"
