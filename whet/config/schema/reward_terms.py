@@ -16,9 +16,7 @@ class StepsConfig:
     """Steps of a response, for a model that scores each of them."""
 
     separator: str | None = key(None, "text that ends a step; null = an empty line", prose=True, blank=True)
-    mark: str | None = key(
-        None, "special token that is put behind each step for the model to score; null = the step's own last token"
-    )
+    mark: str | None = key(None, "token put behind each step for the model to score; null = the step's own last token")
     good: str | None = key(None, "of a causal model: the token whose probability at the mark is the score", prose=True)
     bad: str | None = key(None, "of a causal model: the token that it is compared with", prose=True)
     reduce: str | None = key(
@@ -34,8 +32,7 @@ class RewardModelConfig:
     tokenizer_path: str | None = key(None, "folder or hub id of its tokenizer; null = path")
     render: str = key(
         "auto",
-        "what it reads: the policy's tokens, the messages in its own chat template, or the text of template; auto = "
-        "tokens where both tokenizers are the same, else chat",
+        "it reads the policy's tokens, messages in its chat template, or template; auto: tokens if both share them",
         choices=("auto", "tokens", "chat", "text"),
     )
     template: str | None = key(None, "Jinja file that writes the text it reads; sees prompt, response and every column")
@@ -57,7 +54,7 @@ class JudgeConfig:
     """A language model that is asked how good a response is."""
 
     base_url: str | None = key(
-        None, "address of a server with OpenAI's chat completions, up to /v1, such as http://127.0.0.1:8000/v1"
+        None, "address of a server with OpenAI's API, up to /v1, such as http://127.0.0.1:8000/v1"
     )
     model: str | None = key(None, "the judge's name there; null = the first that the server lists")
     key_env: str = key("WHET_JUDGE_KEY", "environment variable that holds the server's API key")
@@ -78,7 +75,7 @@ class JudgeConfig:
     low: float = key(0.0, "verdict that scores 0", least=-1_000_000, most=1_000_000)
     high: float = key(10.0, "verdict that scores 1", least=-1_000_000, most=1_000_000)
     reference: str | None = key(
-        None, "pairwise: column (or ground_truth) with a response to compare each one with; null = those of its group"
+        None, "pairwise: column (or ground_truth) with a response to compare with; null = those of its group"
     )
     opponents: int | None = key(
         None, "pairwise: comparisons of each response with others of its group; null = all", least=1, most=10_000
@@ -95,7 +92,7 @@ class JudgeConfig:
     concurrency: int = key(16, "questions at once", least=1, most=10_000)
     requests_per_second: float | None = key(None, "most requests a second; null = no limit", above=0)
     tokens_per_second: float | None = key(
-        None, "most tokens a second, a quarter of a question's characters and max_tokens each; null = no limit", above=0
+        None, "most tokens a second: a question's characters / 4, and max_tokens; null = no limit", above=0
     )
     retries: int = key(5, "further attempts where the server fails or is busy, after growing pauses", least=0, most=100)
     timeout: float = key(120.0, "seconds that one attempt may take", above=0, most=1_000_000)
