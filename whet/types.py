@@ -74,6 +74,7 @@ class Sample:
     failure: str | None = None  # why the reward function gave no score ("raised", "timeout", ...), or None
     dropped: bool = False  # True if a filter left its group out of training
     advantage: float = 0.0  # mean advantage over the response, for the sample log
+    notes: dict[str, str] = field(default_factory=dict)  # texts of judges by their names, for the sample log
 
     @classmethod
     def written(

@@ -15,7 +15,8 @@ QUICK = (
     "data.rollout_batch_size=4",
     "worker.actor.global_batch_size=4",
 )
-# Engines, Ray, vision, VPPO, LoRA, the critic, the reference, ranks and resuming are for those who ask for them.
+# Engines, Ray, reward models, judges, vision, VPPO, LoRA, the critic, the reference, ranks and resuming are for those
+# who ask for them.
 FOREIGN = (
     "whet.rollout.engines.hf",
     "whet.rollout.engines.vllm",
@@ -52,6 +53,16 @@ FOREIGN = (
     "whet.data.arrow",
     "whet.data.hub",
     "whet.rewards.keeper",
+    "whet.rewards.background",
+    "whet.rewards.judges",
+    "whet.rewards.mixed",
+    "whet.rewards.models",
+    "whet.rewards.protocol",
+    "whet.rewards.steps",
+    "whet.config.checks.reward_terms",
+    "whet.training.judge",
+    "whet.training.reward_model",
+    "whet.training.reward_terms",
     "whet.training.continuity",
     "whet.training.extensions",
     "whet.serving",

@@ -43,13 +43,15 @@ def open_session(config: Config, stack: ExitStack) -> Trainer:
     folder = stack.enter_context(RunFolder(run_folder(config)))
     scorer = None
     if config.worker.reward.is_named:
-        scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
+        scorer = stack.enter_context(open_scorer(config, run.model.tokenizer, console, folder.path))
         scorer.check([])
     store = open_store(run, folder, None, 1, console, stack, prints=False)  # the caller's loop prints its own lines
     prepare_device(run, console)
     models = open_models(
         run.plan(store.checkpoint, steps, folder.path), run.placement, run.model.tokenizer, console, stack
     )
+    if scorer is not None:
+        scorer.ready()
     interrupt = Interrupt(console.note)  # not entered: the caller's Ctrl-C is the caller's
     return Trainer(run, Loaders(None, None), store, models, scorer, interrupt, console, steps)
 

@@ -66,6 +66,7 @@ class Key:
     below: Number | None = None
     prose: bool = False  # a text of several lines rather than a name, path or address
     also: tuple[Number, ...] = ()  # values outside the bounds that have a meaning of their own, such as -1
+    blank: bool = False  # a text of blanks is a value
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -104,10 +105,12 @@ def key(
     below: Number | None = None,
     also: tuple[Number, ...] = (),
     prose: bool = False,
+    blank: bool = False,
 ) -> Any:
     """Declare a config key with an immutable default and the bounds of its value."""
-    bounds = {"least": least, "most": most, "above": above, "below": below, "also": also, "prose": prose}
-    return field(default=default, metadata={**about(help, choices, open, files), **bounds})
+    bounds = {"least": least, "most": most, "above": above, "below": below, "also": also}
+    texts = {"prose": prose, "blank": blank}
+    return field(default=default, metadata={**about(help, choices, open, files), **bounds, **texts})
 
 
 def section(help: str, presets: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:

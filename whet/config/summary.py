@@ -130,6 +130,13 @@ def _reward(config: Config) -> str:
     reward = config.worker.reward
     if reward.combine:
         return ", ".join(f"{weight} {_short(str(spec))}" for spec, weight in reward.parts.items())
+    if "model" in reward.terms:
+        return f"reward model {_short(str(reward.model.path))}"
+    if "judge" in reward.terms:
+        judge = reward.judge
+        return f"{judge.mode} judge {judge.model or ''} {judge.base_url or _short(str(judge.model_path))}".replace(
+            "  ", " "
+        )
     if reward.reward_function is None:
         return reward.url or "a scorer for each row's data_source"
     path, colon, function = reward.reward_function.rpartition(":")

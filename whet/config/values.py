@@ -92,7 +92,7 @@ def complaint_about(key: Key, value: Any, extended: bool = False) -> str | None:
     unusable = nested_problem(value) or (name_problem(value) if key.kind == "str" and not key.prose else None)
     if unusable:
         return unusable
-    if key.kind == "str" and not value.strip() and key.default != "":
+    if key.kind == "str" and not (value if key.blank else value.strip()) and key.default != "":
         return "is empty" + ("; write null for no value" if key.optional else "")
     if key.choices and not (key.open and extended):
         for item in value if key.kind == "list" else [value]:

@@ -20,9 +20,9 @@ from typing import Any
 from whet.config.schema.jobs import ApiConfig
 from whet.errors import UserError
 from whet.evals.answers import Answer
-from whet.evals.journal import Journal
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.server.client import Client
+from whet.tracking.journal import Journal
 
 FOR_A_WHILE = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds between tries, doubled each time

@@ -26,11 +26,11 @@ from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
 from whet.data.files import Table, read_tables
 from whet.errors import UserError
-from whet.evals.journal import Journal
 from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
 from whet.rollout.engine import SamplingParams
 from whet.tracking.console import Console
+from whet.tracking.journal import Journal
 from whet.tracking.run_folder import clean
 from whet.training.parts import resolver
 from whet.training.rollouts import sampling_params

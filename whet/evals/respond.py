@@ -21,7 +21,6 @@ from whet.evals.answers import Answer
 from whet.evals.api import ApiModel
 from whet.evals.chats import ChatWriter
 from whet.evals.generate import digest
-from whet.evals.journal import Journal
 from whet.evals.progress import progress
 from whet.evals.questions import Question, Questions, arrange
 from whet.evals.registry import DataSet
@@ -30,6 +29,7 @@ from whet.rollout.blocking import run_blocking
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.uniforms import stream_keys
 from whet.tracking.console import Console
+from whet.tracking.journal import Journal
 from whet.training.parts import resolver
 from whet.training.rollouts import validation_params
 from whet.types import Prompt, Sample

@@ -16,6 +16,7 @@ from whet.evals.questions import Question, Questions, find
 from whet.evals.registry import VALIDATION
 from whet.evals.respond import Answers
 from whet.rewards.choice import by_data_source, with_match
+from whet.rewards.protocol import SampleScorer
 from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.measure import correctness
@@ -51,15 +52,17 @@ class Judge:
     ) -> None:
         self._config, self._questions = config, questions
         dataset = questions.dataset
-        self._scorer: RewardScorer | None = None
+        self._scorer: SampleScorer | None = None
         self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
         if not dataset.score:
             self._scorer = stack.enter_context(self._open_scorer(examples, folder, console))
             self._check(self._scorer)
 
-    def _open_scorer(self, examples: Path, folder: Path, console: Console) -> RewardScorer:
+    def _open_scorer(self, examples: Path, folder: Path, console: Console) -> SampleScorer:
         """The data set's own function, or what the config scores by."""
         config, dataset = self._config, self._questions.dataset
+        if not dataset.reward_function and config.worker.reward.terms:
+            return self._open_judge(examples, folder, console)
         reward = replace(config.worker.reward, reward_function_kwargs=dataset.reward_function_kwargs)
         spec = dataset.reward_function or ""
         if not spec or spec == config.worker.reward.reward_function:
@@ -68,7 +71,22 @@ class Judge:
         resolve = lambda value: find(config, examples, value)  # noqa: E731
         return RewardScorer(spec, reward, resolve, console.warn, folder / "reward.log", config.sandbox)
 
-    def _check(self, scorer: RewardScorer) -> None:
+    def _open_judge(self, examples: Path, folder: Path, console: Console) -> SampleScorer:
+        """The judge of the config, with the functions that are added to it."""
+        config = self._config
+        if "model" in config.worker.reward.terms:
+            raise UserError(
+                "worker.reward.model reads the policy's tokens, which an evaluation does not have: score by a function "
+                "or a judge, or validate by whet train with trainer.val_only=true"
+            )
+        from whet.training.reward_terms import open_mixed
+
+        read = replace(config, data=self._questions.data)
+        return open_mixed(
+            read, None, console, folder, lambda value: find(config, examples, value), folder / "reward.log"
+        )
+
+    def _check(self, scorer: SampleScorer) -> None:
         """Try the function on two rows; where data sources choose scorers, on one row of each source."""
         questions = list(self._questions.by_uid.values())
         tried = questions[:2]
@@ -76,6 +94,7 @@ class Judge:
             tried = list({str(each.row.get("data_source")): each for each in reversed(questions)}.values())[:64]
         try:
             scorer.check([self._prompt(each) for each in tried])
+            scorer.ready()
         except UserError as error:
             name = self._questions.dataset.name
             if self._config.worker.reward.is_named or self._questions.dataset.reward_function or name == VALIDATION:

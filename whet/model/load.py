@@ -55,9 +55,10 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(
+    path: str, trust_remote_code: bool = False, key: str = "worker.actor.model.tokenizer_path"
+) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
-    key = "worker.actor.model.tokenizer_path"
     with about(key):
         ignored = check_tokenizer(path)
     try:
@@ -96,9 +97,13 @@ def load_model(
     device: torch.device | str = "cpu",
     trust_remote_code: bool = False,
     override: dict[str, Any] | None = None,
+    section: str = ACTOR,
 ) -> PreTrainedModel:
-    """A language model, with eyes or without, whose attention goes through whet's hook, in evaluation mode."""
-    return _load(None, path, dtype, device, trust_remote_code, override, ACTOR)
+    """Load a causal or image-text model in evaluation mode, with whet's attention function registered.
+
+    `section` is that of the config that names it, for messages.
+    """
+    return _load(None, path, dtype, device, trust_remote_code, override, section)
 
 
 def load_backbone(

@@ -26,6 +26,8 @@ class Pace:
     file: str
     requests_per_second: float | None = None
     tokens_per_second: float | None = None
+    section: str = "worker.reward.remote"  # of the config, for messages
+    deadline: str = "worker.reward.timeout"
 
     def wait(self, tokens: int, most: float) -> None:
         """Wait until a request with so many tokens may go; TooSlowError if that is later than `most` seconds."""
@@ -44,8 +46,8 @@ class Pace:
             start = max(now, *times)
             if start - now > most:
                 raise TooSlowError(
-                    f"worker.reward.remote.requests_per_second={self.requests_per_second} and tokens_per_second="
-                    f"{self.tokens_per_second} leave no time for this request within worker.reward.timeout"
+                    f"{self.section}.requests_per_second={self.requests_per_second} and tokens_per_second="
+                    f"{self.tokens_per_second} leave no time for this request within {self.deadline}"
                 )
             request = start + 1 / self.requests_per_second if self.requests_per_second else start
             token = start + tokens / self.tokens_per_second if self.tokens_per_second else start

@@ -109,6 +109,9 @@ class RewardScorer:
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 
+    def ready(self) -> None:
+        """Load nothing: functions have no weights of ours."""
+
     def trial(self, samples: list[Sample], end: float) -> list[Scores | None]:
         """Score samples without reporting or counting anything; None for those without a score by the time `end`.
 

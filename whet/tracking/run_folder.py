@@ -231,6 +231,9 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
     }
     for name in sorted({name for sample in samples for name in sample.scores} - {"overall"}):
         columns[f"score/{clean(name)}"] = (pa.float64(), [sample.scores.get(name) for sample in samples])
+    for name in sorted({name for sample in samples for name in sample.notes}):
+        texts = [sample.notes.get(name) for sample in samples]
+        columns[f"note/{clean(name)}"] = (pa.string(), [text and clean(text) for text in texts])
     if token_log_probs:
         columns["token_ids"] = (pa.list_(pa.int32()), [sample.ids for sample in samples])
         columns["token_mask"] = (pa.list_(pa.int8()), [sample.mask for sample in samples])

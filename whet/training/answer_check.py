@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.rewards.scorer import RewardScorer
 from whet.training.doctor import Finding
 from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.rewards.protocol import SampleScorer
 
 ROWS = 4
 SECONDS = 10.0  # for all rows; a slower reward function is not checked further
@@ -32,7 +34,7 @@ WRONG = ("", "I do not know.")
 _CORRECTNESS = ("accuracy", "acc", "overall")  # the first that the function gives
 
 
-def check_answers(scorer: RewardScorer, prompts: Sequence[Prompt]) -> Finding | None:
+def check_answers(scorer: SampleScorer, prompts: Sequence[Prompt]) -> Finding | None:
     """Return a finding if no form of any row's answer scores more than a wrong response; None where it is unknown."""
     end, shown = time.monotonic() + SECONDS, ""
     for prompt in prompts[:ROWS]:

@@ -56,7 +56,7 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     steps = console.total_steps = count_steps(config, data.train, run.stages)
     # 3. store, and the reward workers, whose prints it holds
     folder = stack.enter_context(RunFolder(run_folder(config)))
-    scorer = stack.enter_context(open_scorer(config, console, folder.path / "reward.log"))
+    scorer = stack.enter_context(open_scorer(config, run.model.tokenizer, console, folder.path))
     scorer.check(rows[:DRY_RUN_ROWS])
     store = open_store(run, folder, data.train, steps, console, stack)
     if finding := check_answers(scorer, rows):
@@ -65,6 +65,7 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     prepare_device(run, console)
     plan = run.plan(store.checkpoint, steps, folder.path)
     models = open_models(plan, run.placement, run.model.tokenizer, console, stack)
+    scorer.ready()
     interrupt = stack.enter_context(Interrupt(console.note))
     trainer = Trainer(run, data, store, models, scorer, interrupt, console, steps)
     stack.callback(trainer.batches.close)

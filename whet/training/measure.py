@@ -58,10 +58,18 @@ def sampled_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     prompts = [len(s.prompt.ids) for s in samples]
     return {
         **mean_scores(samples, "reward"),
+        **_earned(samples),
         **_spread("response_length", responses),
         "response_length/clip_ratio": sum(s.finish == "length" for s in samples) / len(samples),
         **_spread("prompt_length", prompts),
     }
+
+
+def _earned(samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean total reward where segments earn some of it; {} where the score is all there is."""
+    if all(segment.reward is None for sample in samples for segment in sample.segments):
+        return {}
+    return {"reward/total": sum(sample.reward for sample in samples) / len(samples)}
 
 
 def advantage_metrics(samples: Sequence[Sample]) -> dict[str, float]:

@@ -25,6 +25,7 @@ from whet.training.device import Placement, is_distributed
 
 if TYPE_CHECKING:
     from whet.learn.critic import LocalCritic
+    from whet.rewards.protocol import SampleScorer
 
 _KEYS = ("offload_params", "offload_optimizer")
 
@@ -62,8 +63,13 @@ def check_lengths(
         )
 
 
-def open_scorer(config: Config, console: Console, output: Path | None = None) -> RewardScorer:
-    """The reward function in its worker processes."""
+def open_scorer(config: Config, tokenizer: PreTrainedTokenizerBase, console: Console, folder: Path) -> SampleScorer:
+    """The reward function in its worker processes, and models that score; `folder` is the run's."""
+    output = folder / "reward.log"
+    if config.worker.reward.terms:
+        from whet.training.reward_terms import open_mixed
+
+        return open_mixed(config, tokenizer, console, folder, output=output)
     reward, spec = config.worker.reward, config.worker.reward.reward_function or ""
     reward = replace(reward, reward_function_kwargs=with_match(spec, reward, config.algorithm.match))
     return RewardScorer(spec, reward, resolver(config), console.warn, output, config.sandbox)

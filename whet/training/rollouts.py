@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import comb
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
 from whet.config import Config, val_rollout
 from whet.config.schema.rollout import RolloutConfig
 from whet.data.loader import PromptLoader
-from whet.rewards.scorer import RewardScorer
 from whet.rollout.collector import Collector
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.single_turn import SingleTurn
 from whet.training.measure import StepClock, correctness, is_solved, mean_scores
 from whet.types import Group, Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.rewards.protocol import SampleScorer
 
 # Validation draws from a stream of its own, the same at every validation, so that two of them compare.
 _VALIDATION_STREAM = 0x76616C
@@ -50,7 +53,7 @@ class Rollouts:
     """Samples prompts with the current policy and scores what was sampled."""
 
     def __init__(
-        self, config: Config, engine: Engine, tokenizer: PreTrainedTokenizerBase, scorer: RewardScorer | None
+        self, config: Config, engine: Engine, tokenizer: PreTrainedTokenizerBase, scorer: SampleScorer | None
     ) -> None:
         self.config = config  # of the current stage
         self.engine = engine
@@ -154,7 +157,8 @@ def summarise(samples: Sequence[Sample], n: int) -> dict[str, float]:
     means = mean_scores(samples, "val")
     if "val/reward" in means:  # a score that the function calls so
         means["val/reward_score"] = means.pop("val/reward")
-    means["val/reward"] = means.pop("val/overall")
+    del means["val/overall"]
+    means["val/reward"] = sum(s.reward for s in samples) / len(samples)  # with what steps earned
     metrics = means | {"val/response_length_mean": sum(len(s.ids) for s in samples) / len(samples)}
     failed = sum(s.failure is not None for s in samples)
     if failed:

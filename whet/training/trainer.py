@@ -7,14 +7,13 @@ not know how the packages do their parts, and names no algorithm.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from whet.config.files import anchored
 from whet.errors import RewardsFailedError
 from whet.learn.protocol import Trained
-from whet.rewards.scorer import RewardScorer
 from whet.tracking.console import Console
 from whet.training.batch import open_batches
 from whet.training.checked import CheckedRun
@@ -31,6 +30,9 @@ from whet.training.state import TrainerState, random_state, restore_optimizers, 
 from whet.training.store import RunStore
 from whet.types import Prompt, Sample
 
+if TYPE_CHECKING:
+    from whet.rewards.protocol import SampleScorer
+
 
 class Trainer(FitLoop):
     """Trains a policy on what its samples score."""
@@ -43,7 +45,7 @@ class Trainer(FitLoop):
         data: Loaders[Prompt],
         store: RunStore,
         models: Models,
-        scorer: RewardScorer | None,
+        scorer: SampleScorer | None,
         interrupt: Interrupt,
         console: Console,
         total_steps: int,

@@ -70,7 +70,7 @@ def test_aliases_work_in_files_too(tmp_path):
             ["actor_rollout_ref.actor.clip_ratio=0.2"],
             "set worker.actor.clip_ratio_low and worker.actor.clip_ratio_high",
         ),
-        (["reward_model.enable=true"], "reward models are not in this version yet"),
+        (["reward_model.enable=true"], "worker.reward.model.path names a reward model"),
         (["custom_reward_function.path=a.py"], "set worker.reward.reward_function=path.py:function"),
         (["trainer.resume_mode=auto"], "set trainer.find_last_checkpoint"),
     ],

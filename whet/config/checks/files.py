@@ -70,7 +70,7 @@ def _reward(config: Config) -> Iterator[str]:
     reward = config.worker.reward
     named = [("worker.reward.reward_function", reward.reward_function)] if reward.reward_function else []
     for key, spec in [*named, *(("worker.reward.combine", str(spec)) for spec in reward.parts)]:
-        if spec.isidentifier():  # the name of a scorer, which the reward workers look up
+        if spec.isidentifier():  # the name of a scorer, which the reward workers look up, or model or judge
             continue
         path, colon, function = spec.rpartition(":")
         path, function = (path, function) if colon else (spec, "main")
@@ -81,13 +81,20 @@ def _reward(config: Config) -> Iterator[str]:
 
 
 def _models(config: Config) -> Iterator[str]:
-    model = config.worker.actor.model
-    for name, value in (("model_path", model.model_path), ("tokenizer_path", model.tokenizer_path)):
+    model, reward = config.worker.actor.model, config.worker.reward
+    named = {
+        "worker.actor.model.model_path": model.model_path,
+        "worker.actor.model.tokenizer_path": model.tokenizer_path,
+        "worker.reward.model.path": reward.model.path,
+        "worker.reward.model.tokenizer_path": reward.model.tokenizer_path,
+        "worker.reward.judge.model_path": reward.judge.model_path,
+    }
+    for key, value in named.items():
         if value is None:
             continue
-        key, path = f"worker.actor.model.{name}", resolve_path(config, value)
+        path = resolve_path(config, value)
         if os.path.isdir(path) and not _is_builtin(value):
-            if name == "model_path" and not (path / "config.json").is_file():
+            if not key.endswith("tokenizer_path") and not (path / "config.json").is_file():
                 yield f"{key}={value}: the folder has no config.json, so it is not a Hugging Face model folder"
         elif not _is_hub_id(config, value):
             yield _missing(config, key, value, "model folder", "a hub model is named org/name")

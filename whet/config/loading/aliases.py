@@ -99,6 +99,13 @@ _ADAPTIVE_ENTROPY = {
     name: name for name in ("enabled", "target_entropy", "max_ent_coef", "min_ent_coef", "delta_ent_coef")
 }
 _OR1_REWARD = {name: name for name in ("is_binary_reward", "is_power4_reward")}  # options of the scorer code
+_REWARD_MODEL = {
+    "model.path": "path",
+    "model.trust_remote_code": "trust_remote_code",
+    "model.fsdp_config.param_offload": "offload",
+    "max_length": "max_length",
+    "forward_max_token_len_per_gpu": "micro_batch_tokens",
+}
 # VPPO-RL has these in both places; the actor's are overwritten there.
 _VPPO = {
     name: name
@@ -146,6 +153,7 @@ ALIASES: dict[str, str] = {
     "algorithm.kl_ctrl.target_kl": "algorithm.kl_target",
     "reward_model.reward_manager": "worker.reward.manager",
     **_under("reward_model", "worker.reward.reward_function_kwargs", _OR1_REWARD),
+    **_under("reward_model", "worker.reward.model", _REWARD_MODEL),
     **_under("reward_model.overlong_buffer", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("reward_model.reward_kwargs.overlong_buffer_cfg", "worker.reward.overlong_buffer", _OVERLONG),
     **_under("actor_rollout_ref.actor.adaptive_entropy", "worker.actor.adaptive_entropy", _ADAPTIVE_ENTROPY),

@@ -36,6 +36,9 @@ TASK_KEYS = (
     "worker.reward.reward_function",
     "worker.reward.combine",
     "worker.reward.url",
+    "worker.reward.model.path",
+    "worker.reward.judge.base_url",
+    "worker.reward.judge.model_path",
 )
 DEFAULTS = "defaults"
 

@@ -70,7 +70,17 @@ REPLACED: dict[str, str] = {
     "data.return_raw_input_ids": "every column of a row is kept; leave it out",
     "reward_model.overlong_buffer.log": "the penalty is always logged; leave it out",
     "reward_model.reward_kwargs.overlong_buffer_cfg.log": "the penalty is always logged; leave it out",
-    "reward_model": "reward models are not in this version yet; set worker.reward.reward_function=path.py:function",
+    "reward_model.enable": "worker.reward.model.path names a reward model, null is none; leave it out",
+    "reward_model.model.input_tokenizer": (
+        "tokenizers are compared, and another one reads the conversation in its own chat template; leave it out"
+    ),
+    "reward_model.model.use_remove_padding": "set worker.reward.model.micro_batch_tokens, padding included",
+    "reward_model.micro_batch_size_per_gpu": "set worker.reward.model.micro_batch_tokens",
+    "reward_model.use_dynamic_bsz": "passes are always counted in tokens; set worker.reward.model.micro_batch_tokens",
+    "reward_model.rollout": "a reward model runs by transformers, without an engine; leave it out",
+    "reward_model.num_workers": "set worker.reward.num_cpus, the processes that run reward functions",
+    "reward_model.launch_reward_fn_async": "scoring always overlaps sampling; leave it out",
+    "reward_model": "see worker.reward.model for a reward model, worker.reward.judge for a judge",
     "trainer.resume_mode": "set trainer.find_last_checkpoint=true or false, or trainer.load_checkpoint_path",
     "trainer.resume_from_path": "set trainer.load_checkpoint_path",
     "trainer.stats_path": "metrics and samples are written to the run folder; leave it out",

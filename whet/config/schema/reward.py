@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.config.keys import about, key, section
+from whet.config.schema.reward_terms import JudgeConfig, RewardModelConfig
+
+TERMS = ("model", "judge")  # parts of `combine` that are no functions
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,17 @@ class RewardConfig:
     )
     combine: dict[str, Any] = field(
         default_factory=dict,
-        metadata=about("weights of several rewards, such as {gsm8k: 1.0, format: 0.1, mine.py:extra: 0.5}"),
+        metadata=about("weights of several rewards, such as {gsm8k: 1.0, mine.py:extra: 0.5, model: 0.1}"),
     )
     url: str | None = key(None, "address of a server that scores samples in place of a function")
     remote: RemoteRewardConfig = field(
         default_factory=RemoteRewardConfig, metadata=section("requests to worker.reward.url")
+    )
+    model: RewardModelConfig = field(
+        default_factory=RewardModelConfig, metadata=section("a reward model, alone or as the part model of combine")
+    )
+    judge: JudgeConfig = field(
+        default_factory=JudgeConfig, metadata=section("a judge, alone or as the part judge of combine")
     )
     manager: str | None = key(
         None,
@@ -86,8 +95,14 @@ class RewardConfig:
 
     @property
     def is_named(self) -> bool:
-        """True if a function, a combination or a server is set; else each row's data source chooses a scorer."""
-        return bool(self.reward_function or self.combine or self.url)
+        """True if a reward of any kind is set; else each row's data source chooses a scorer."""
+        return bool(self.reward_function or self.combine or self.url or self.terms)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Models that score samples besides functions: "model", "judge"."""
+        named = {"model": self.model.path, "judge": self.judge.base_url or self.judge.model_path}
+        return tuple(name for name in TERMS if named[name])
 
 
 def _leaves(tree: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:

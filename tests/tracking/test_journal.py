@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from whet.errors import UserError
-from whet.evals.journal import Journal
+from whet.tracking.journal import Journal
 
 ABOUT = {"model": "m", "n": 2, "stop": ("a",)}
 
@@ -35,7 +35,7 @@ def test_records_are_there_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 17])
 def test_reading_in_blocks_finds_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     write(tmp_path / "j", ["a", "b", "c"])
-    monkeypatch.setattr("whet.evals.journal.READ_BYTES", size)
+    monkeypatch.setattr("whet.tracking.journal.READ_BYTES", size)
     with Journal(tmp_path / "j", ABOUT) as journal:
         assert [journal[key]["text"] for key in "abc"] == ["é\na", "é\nb", "é\nc"]
 

@@ -1,0 +1,1 @@
+"""Judges: language models that are asked how good a response is."""

@@ -1,0 +1,1 @@
+"""Reward models: what their folder says, what they read, and how their scores are computed."""
