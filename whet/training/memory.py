@@ -11,7 +11,7 @@ from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
-from whet.rollout.engine import KEPT_CACHE
+from whet.rollout.engine import kept_cache
 from whet.training.device import choose_placement
 from whet.training.experience import needs_reference
 
@@ -22,7 +22,7 @@ def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: in
     total = torch.cuda.get_device_properties(model.device).total_memory
     return plan(
         total,
-        held_bytes(config, part, model) + round(KEPT_CACHE * total),
+        held_bytes(config, part, model) + kept_cache(total, _policy_bytes(config, part, model)),
         sum(p.numel() for p in model.parameters()),
         token_bytes(
             model.config,
@@ -35,6 +35,15 @@ def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: in
         recompute=worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
+
+
+def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """Bytes of the policy's weights, by which the engine decides how much of its cache it keeps while others train."""
+    own = sum(p.numel() for p in model.parameters())
+    actor, critic = config.worker.actor.model.model_path, config.worker.critic_model.model_path
+    if part == "critic" and actor != critic:
+        own = count_parameters(local_name(config, actor or "")) or own
+    return own * choose_placement(config).dtype.itemsize
 
 
 def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
