@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from whet.cli.command import Command
 from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.config import Config
 
 _HELP = """\
 usage: whet plan MODEL|FILE.yaml [key=value ...] [options]
@@ -36,6 +40,7 @@ Examples:
 Guide: docs/plan.md
 """
 _VALUES = ("--gpu", "--gpus", "--nodes", "--price", "--mean-prompt", "--mean-response", "--lengths")
+_SAMPLES = 8  # of a prompt, where only a model is named
 _SWITCHES = ("--json", "--models", "--measured")
 
 
@@ -104,7 +109,7 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _config(asked: _Asked):  # type: ignore[no-untyped-def]
+def _config(asked: _Asked) -> Config:
     from whet.config.jobs import problems_of
     from whet.config.loading.load import load
     from whet.config.problems import raise_problems
@@ -112,8 +117,10 @@ def _config(asked: _Asked):  # type: ignore[no-untyped-def]
     from whet.planning.planned import MODEL
 
     arguments = list(asked.rest)
-    if arguments and "=" not in arguments[0] and not arguments[0].endswith((".yaml", ".yml")):
+    if "=" not in arguments[0] and not arguments[0].endswith((".yaml", ".yml")):
         arguments[0] = f"{MODEL}={arguments[0]}"
+        if not any(argument.startswith(("config=", "worker.rollout.n=")) for argument in arguments):
+            arguments.append(f"worker.rollout.n={_SAMPLES}")
     for option, key in (("--gpus", "trainer.n_gpus_per_node"), ("--nodes", "trainer.nnodes")):
         value = asked.number(option, 1, whole=True)
         if value is not None:

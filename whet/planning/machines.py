@@ -34,7 +34,6 @@ class Fit:
     packed_host_s: float = 0.3e-3  # its packing,
     scored_host_s: float = 0.27e-3  # its reward, metrics and log
     shared_prompt: float = 0.4  # of a prompt's keys and values, what each of its samples reads for itself
-    recompute: float = 4 / 3  # passes with gradient checkpointing, relative to those without
     modules_host: float = 1.9  # of a model's own modules, relative to the fused kernels
     context_bytes: int = round(0.6 * GIB)  # CUDA's own memory and captured graphs
 

@@ -94,12 +94,12 @@ def plan_memory(subject: Subject) -> Memory:
     sampling = _sampling(subject, models)
     cache, running = _cache(subject, sum(sampling.values()))
     context = subject.machine.fit.context_bytes
-    update = {**models, **_passes(subject, _micro_tokens(subject, budget), budget.recompute), "context": context}
+    update = {**models, **_passes(subject, _micro_tokens(subject, budget), recomputed_part(budget)), "context": context}
     rollout = {**sampling, "cache": cache, "context": context}
     kept = 0 if subject.devices.apart else _kept(subject, cache)
     if kept:
         update["cache"] = kept
-    least = _passes(subject, subject.work.longest, _may_recompute(subject))
+    least = _passes(subject, subject.work.longest, "all" if _may_recompute(subject) else "nothing")
     one = _cache_bytes(subject, subject.work.longest)
     needed = max(
         sum(models.values()) + sum(least.values()) + context,
@@ -117,9 +117,10 @@ def _budget(subject: Subject) -> Budget:
     if machine.is_cpu:
         wanted = actor.model.enable_gradient_checkpointing
         experience = actor.micro_batch_size_per_device_for_experience * longest
-        return Budget(asked or by_samples, asked or experience, True if wanted is None else wanted)
+        return Budget(asked or by_samples, asked or experience, recompute=True if wanted is None else wanted)
     needed = (asked or longest) if actor.dynamic_batching else by_samples
     held = held_by(config, "actor", subject.size, lambda _: subject.size.dtype)
+    held += kept_cache(machine.memory, subject.weight_bytes)
     planned = budget_on(machine.memory, held, config, "actor", subject.size, needed)
     if not actor.dynamic_batching:
         return replace(planned, tokens_update=by_samples)
@@ -170,16 +171,21 @@ def _gathered(subject: Subject) -> int:
     return held + gradients
 
 
-def _passes(subject: Subject, tokens: int, recompute: bool) -> dict[str, int]:
+def recomputed_part(budget: Budget) -> str:
+    """Return what is computed again in the backward pass: "nothing", "mlp" or "all"."""
+    return "all" if budget.recompute else "mlp" if budget.recompute_mlp else "nothing"
+
+
+def _passes(subject: Subject, tokens: int, recomputed: str) -> dict[str, int]:
     """Return what a micro-batch of so many tokens holds: activations, and logits with what is made of them."""
     size, model = subject.size, subject.config.worker.actor.model
     token = token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=not model.freeze_vision_tower)
-    each = _per_token(token, recompute) // subject.config.worker.actor.tensor_parallel_size
+    each = _per_token(token, recomputed) // subject.config.worker.actor.tensor_parallel_size
     return {"activations": tokens * each, "logits": _logits(subject, tokens)}
 
 
-def _per_token(token: TokenBytes, recompute: bool) -> int:
-    return token.recomputed if recompute else token.kept
+def _per_token(token: TokenBytes, recomputed: str) -> int:
+    return {"nothing": token.kept, "mlp": token.mlp_recomputed, "all": token.recomputed}[recomputed]
 
 
 def _logits(subject: Subject, tokens: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whet.planning.advice import Advice, least_devices, sentences
+from whet.planning.memory import recomputed_part
 from whet.planning.measured import Compared, compare, worst
 from whet.planning.planned import Plan
 
@@ -51,7 +52,7 @@ def _memory(plan: Plan) -> list[str]:
     lines = [f"{'GiB per device':<16}{'update':>10}{'rollout':>10}"]
     lines += [f"  {name:<14}{_gib(update):>10}{_gib(rollout):>10}" for name, update, rollout in rows]
     budget = memory.budget
-    kept = "computed again" if budget.recompute else "kept"
+    kept = {"nothing": "kept", "mlp": "of MLPs computed again", "all": "computed again"}[recomputed_part(budget)]
     lines.append(
         f"  micro-batches of {budget.tokens_update:,} tokens, activations {kept}; {memory.running} sequences decoded at "
         f"once; at least {memory.needed / _GIB:.1f} GiB needed"
@@ -144,7 +145,7 @@ def as_json(plan: Plan, advice: list[Advice]) -> dict[str, Any]:
             "update": memory.update,
             "rollout": memory.rollout,
             "micro_batch_tokens": memory.budget.tokens_update,
-            "recompute": memory.budget.recompute,
+            "recomputed": recomputed_part(memory.budget),
             "sequences": memory.running,
         },
         "seconds": {

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whet.learn.memory import token_bytes
+from whet.learn.memory import WORK_OF, token_bytes
 from whet.planning.decoding import DecodeCost, decode
 from whet.planning.lengths import draw
-from whet.planning.memory import Memory, Subject
+from whet.planning.memory import Memory, Subject, recomputed_part
 
 _HOST_SEQUENCE = 33e-6  # that vLLM's scheduler spends on a sequence in a step, on slow cores
 _SERVED = ("vllm", "sglang", "trtllm", "openai")
@@ -117,7 +117,7 @@ def _pass_seconds(subject: Subject, memory: Memory, training: bool) -> float:
     mini_batches, micros = -(-work.prompts // work.mini_batch), _micro_batches(subject, memory)
     tokens = _tokens(subject)
     share = tokens / work.group_tokens  # groups on this device
-    again = fit.recompute if memory.budget.recompute and training else 1.0
+    again = WORK_OF[recomputed_part(memory.budget)] if training else 1.0
     times = (3.0 if _all_trained(subject) else 2.0) if training else 1.0
     split = subject.config.worker.actor.tensor_parallel_size
     # 1. Products, which small micro-batches keep from full speed, and attention.

@@ -14,7 +14,7 @@ from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
-from whet.rollout.engine import KEPT_CACHE
+from whet.rollout.engine import kept_cache
 from whet.training.device import choose_placement
 from whet.training.experience import needs_reference
 
@@ -39,16 +39,16 @@ class ModelSize:
 def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: int) -> Budget:
     """Return what a model's GPU has room for; `needed` tokens in one micro-batch are enough."""
     total = torch.cuda.get_device_properties(model.device).total_memory
-    size = ModelSize.of(model)
-    return budget_on(total, held_bytes(config, part, model), config, part, size, needed)
+    held = held_bytes(config, part, model) + kept_cache(total, _policy_bytes(config, part, model))
+    return budget_on(total, held, config, part, ModelSize.of(model), needed)
 
 
 def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize, needed: int) -> Budget:
-    """Return what a GPU of `total` bytes has room for beside `held` bytes of models and the cache that is kept."""
+    """Return what a GPU of `total` bytes has room for beside `held` bytes of models and of kept cache."""
     worker = getattr(config.worker, part)
     return plan(
         total,
-        held + round(KEPT_CACHE * total),
+        held,
         size.parameters,
         token_bytes(
             size.config, size.dtype, fused=size.fused, tower_trained=not worker.model.freeze_vision_tower
@@ -58,6 +58,15 @@ def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize,
         recompute=worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
+
+
+def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """Bytes of the policy's weights, by which the engine decides how much of its cache it keeps while others train."""
+    own = sum(p.numel() for p in model.parameters())
+    actor, critic = config.worker.actor.model.model_path, config.worker.critic_model.model_path
+    if part == "critic" and actor != critic:
+        own = count_parameters(local_name(config, actor or "")) or own
+    return own * choose_placement(config).dtype.itemsize
 
 
 def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
