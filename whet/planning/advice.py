@@ -23,6 +23,7 @@ PLAN_CHECKS: tuple[Check, ...] = tuple(
 )
 _MOST_DEVICES = 1024
 _SHOWN = 4
+_AS_FAST = 1.03
 _FASTER = 0.95  # of the step's time, below which a change is worth a line
 
 
@@ -48,9 +49,14 @@ class Advice:
     change: Change
     plan: Plan
 
+    @property
+    def device_seconds(self) -> float:
+        """Seconds of a step on all devices together, so that twice the devices must be twice as fast."""
+        return self.plan.times.step * self.plan.subject.devices.count
+
     def sort_key(self) -> tuple[bool, float, int]:
-        """Changes that train the same come first, then the fastest, then the smallest."""
-        return bool(self.change.costs), self.plan.times.step * self.plan.subject.devices.count, len(self.change.values)
+        """Changes that train the same come first, then the fastest, then those of the fewest keys."""
+        return bool(self.change.costs), self.device_seconds, len(self.change.values)
 
 
 def advise(plan: Plan) -> list[Advice]:
@@ -59,7 +65,7 @@ def advise(plan: Plan) -> list[Advice]:
     if plan.memory.fits:
         same = [each for each in tried if not each.change.costs and each.plan.memory.fits]
         quicker = [each for each in same if each.plan.times.step < _FASTER * plan.times.step and _same_size(plan, each)]
-        return sorted(quicker, key=Advice.sort_key)[:_SHOWN]
+        return _best(quicker)
     fitting = [each for each in tried if each.plan.memory.fits]
     if sum(not each.change.costs for each in fitting) < 2:
         # Pairs of changes, of those that save something.
@@ -70,7 +76,19 @@ def advise(plan: Plan) -> list[Advice]:
             made = _planned(plan, change := one.joined(other))
             if made is not None and made.memory.fits:
                 fitting.append(Advice(change, made))
-    return sorted(fitting, key=Advice.sort_key)[:_SHOWN]
+    return _best(fitting)
+
+
+def _best(found: list[Advice]) -> list[Advice]:
+    """Return one change of each set of keys, the best first: the smallest memory among those about as fast."""
+    by_keys: dict[tuple[str, ...], list[Advice]] = {}
+    for each in sorted(found, key=Advice.sort_key):
+        by_keys.setdefault(tuple(sorted(each.change.values)), []).append(each)
+    chosen = []
+    for same in by_keys.values():
+        quick = [each for each in same if each.device_seconds <= _AS_FAST * same[0].device_seconds]
+        chosen.append(min(quick, key=lambda each: (each.plan.subject.devices.count, each.plan.memory.peak)))
+    return sorted(chosen, key=Advice.sort_key)[:_SHOWN]
 
 
 def _same_size(plan: Plan, advice: Advice) -> bool:
@@ -169,8 +187,9 @@ def sentences(found: Sequence[Advice], plan: Plan) -> list[str]:
     """Return a line for each change, with what it brings."""
     lines = []
     for each in found:
-        times = each.plan.times.step / plan.times.step
-        speed = f"a step takes {each.plan.times.step:.3g} s ({times:.2f} times as long)"
+        speed = f"{each.plan.times.step:.3g} s a step"
+        if plan.memory.fits:
+            speed += f", {plan.times.step / each.plan.times.step:.2f} times as fast"
         note = f"; {each.change.costs}" if each.change.costs else ""
         lines.append(f"{each.change}: {each.plan.memory.peak / 2**30:.1f} GiB, {speed}{note}")
     return lines

@@ -115,6 +115,37 @@ MEASURED = (
         settings=("worker.actor.micro_batch_tokens=768", "worker.actor.model.enable_gradient_checkpointing=true"),
         keeps_cache=True,
     ),
+    Measured(
+        "0.13M, GRPO step",
+        "whet/quickstart",
+        CPU,
+        "docs/studies/plan.md",
+        {"peak_gib": 0.617, "rollout_s": 0.137, "update_s": 0.102, "step_s": 0.27},
+        32,
+        8,
+        18,
+        8,
+        16,
+        prompt_max=32,
+        lengths="geometric",
+        settings=(_NO_RECOMPUTING, "worker.actor.micro_batch_size_per_device_for_update=64"),
+        speeds=(72e9, 15e9),
+    ),
+    Measured(
+        "135M, GRPO step",
+        "SmolLM2-135M",
+        CPU,
+        "docs/studies/plan.md",
+        {"peak_gib": 5.03, "rollout_s": 20.5, "update_s": 38.1, "step_s": 58.7},
+        8,
+        4,
+        72,
+        64,
+        64,
+        prompt_max=192,
+        settings=(_NO_RECOMPUTING, "worker.actor.micro_batch_tokens=1024"),
+        speeds=(72e9, 15e9),
+    ),
 )
 
 
@@ -123,6 +154,7 @@ class Compared:
     """One measured figure beside its prediction."""
 
     name: str
+    machine: str
     figure: str
     measured: float
     planned: float
@@ -159,7 +191,7 @@ def compare() -> list[Compared]:
             "update_s": plan.times.update,
             "step_s": plan.times.step,
         }
-        rows += [Compared(run.name, name, value, planned[name], run.source) for name, value in run.figures.items()]
+        rows += [Compared(run.name, run.machine, name, value, planned[name], run.source) for name, value in run.figures.items()]
     return rows
 
 

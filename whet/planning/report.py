@@ -10,12 +10,14 @@ from whet.planning.measured import Compared, compare, worst
 from whet.planning.planned import Plan
 
 _GIB = 2**30
+_PARTS = ("step", "rollout", "scoring", "update", "weights", "rest", "decode")
 _UNKNOWN = "has not been measured: its speeds are its data sheet's, and the shares of them those of an H200"
 
 
 def text(plan: Plan, advice: list[Advice]) -> str:
     """Return the report of a plan."""
-    lines = [*_heading(plan), "", *_memory(plan), "", *_time(plan)]
+    lines = [*_heading(plan), "", *_memory(plan)]
+    lines += ["", *_time(plan)] if plan.memory.fits else []
     if notes := notes_of(plan):
         lines += ["", *(f"note: {note}" for note in notes)]
     if not plan.memory.fits:
@@ -119,7 +121,7 @@ def error_sentence(plan: Plan) -> str:
     """Return how far off predictions were where they could be compared."""
     rows = compare()
     known = (
-        f"Predictions of {len({row.name for row in rows})} measured runs were off by at most "
+        f"Predictions of {len({(row.name, row.machine) for row in rows})} measured runs were off by at most "
         f"{worst(rows, True):.0%} (memory) and {worst(rows, False):.0%} (time): docs/plan.md."
     )
     machine = plan.question.machine
@@ -148,11 +150,9 @@ def as_json(plan: Plan, advice: list[Advice]) -> dict[str, Any]:
             "recomputed": recomputed_part(memory.budget),
             "sequences": memory.running,
         },
-        "seconds": {
-            name: getattr(times, name) for name in ("step", "rollout", "scoring", "update", "weights", "rest", "decode")
-        },
-        "tokens_per_s": times.tokens / times.step,
-        "cost_per_step": plan.step_cost,
+        "seconds": {name: getattr(times, name) for name in _PARTS} if memory.fits else None,
+        "tokens_per_s": times.tokens / times.step if memory.fits else None,
+        "cost_per_step": plan.step_cost if memory.fits else None,
         "advice": [
             {
                 "change": each.change.values,
@@ -169,11 +169,11 @@ def as_json(plan: Plan, advice: list[Advice]) -> dict[str, Any]:
 
 def measured_table() -> str:
     """Return every measured figure beside its prediction, as Markdown."""
-    lines = ["| run | figure | measured | planned | error | source |", "|---|---|---|---|---|---|"]
+    lines = ["| run | device | figure | measured | planned | error | source |", "|---|---|---|---|---|---|---|"]
     return "\n".join(lines + [_row(row) for row in compare()])
 
 
 def _row(row: Compared) -> str:
     return (
-        f"| {row.name} | {row.figure} | {row.measured:g} | {row.planned:.3g} | {row.error:+.0%} | {row.source} |"
+        f"| {row.name} | {row.machine} | {row.figure} | {row.measured:g} | {row.planned:.3g} | {row.error:+.0%} | {row.source} |"
     )
