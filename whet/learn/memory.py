@@ -114,9 +114,7 @@ def plan(
         mode = min(fitting, key=lambda each: _work(each, _whole(sizes[each], enough)), default="all")
     else:
         mode = "all" if recompute else "nothing"
-    update, experience = (
-        max(longest, shared * _whole(size, enough)) for size in (sizes[mode], room // token.forward)
-    )
+    update, experience = (max(longest, shared * _whole(size, enough)) for size in (sizes[mode], room // token.forward))
     return Budget(update, experience, recompute=mode == "all", recompute_mlp=mode == "mlp")
 
 

@@ -18,9 +18,7 @@ from whet.errors import UserError
 from whet.planning.planned import Plan, plan_model
 
 # A plan needs neither data nor rewards.
-PLAN_CHECKS: tuple[Check, ...] = tuple(
-    check for check in TRAIN_CHECKS if check not in {*DATA_CHECKS, *REWARD_CHECKS}
-)
+PLAN_CHECKS: tuple[Check, ...] = tuple(check for check in TRAIN_CHECKS if check not in {*DATA_CHECKS, *REWARD_CHECKS})
 _MOST_DEVICES = 1024
 _SHOWN = 4
 _AS_FAST = 1.03
@@ -138,7 +136,9 @@ def _sampling(plan: Plan) -> Iterator[Change]:
         yield Change({"worker.actor.offload.offload_optimizer": True})
     share = config.worker.rollout.gpu_memory_utilization
     yield from (
-        Change({"worker.rollout.gpu_memory_utilization": other}) for other in (0.8, 0.5, 0.4, 0.3, 0.2) if other != share
+        Change({"worker.rollout.gpu_memory_utilization": other})
+        for other in (0.8, 0.5, 0.4, 0.3, 0.2)
+        if other != share
     )
     slots = plan.subject.work.slots
     yield from (Change({"worker.rollout.max_num_seqs": fewer}) for fewer in (slots // 2, slots // 4) if fewer >= 8)

@@ -58,7 +58,9 @@ def read_lengths(run: Path) -> list[int]:
 
     files = sorted((run / "samples").glob("train_*.parquet"))
     if not files:
-        raise UserError(f"{run}: there are no samples/train_*.parquet in this folder; name the folder of a training run")
+        raise UserError(
+            f"{run}: there are no samples/train_*.parquet in this folder; name the folder of a training run"
+        )
     found: list[int] = []
     for file in files:
         try:

@@ -29,6 +29,11 @@ class Fit:
     weights_read: float = 0.85  # of the memory's speed, reading weights in decoding
     cache_read: float = 0.85  # of the memory's speed, reading keys and values
     decode_layer_s: float = 35e-6  # of one layer in a captured decode step, besides reading
+    modules_layer_s: float = 110e-6  # the same by the model's own modules
+    eager_layer_s: float = (
+        0.65e-3  # the same where nothing is captured: a sharded policy that is gathered for a rollout
+    )
+    host_link: float = 25e9  # bytes a second between a device and host memory
     layer_host_s: float = 2.8e-3  # that the host needs to launch forward and backward of one layer
     sampled_host_s: float = 0.5e-3  # that the host spends on a sample while the device waits: its request and result,
     packed_host_s: float = 0.3e-3  # its packing,
@@ -101,4 +106,6 @@ def find_machine(name: str) -> Machine:
         return GPUS[matching[0]]
     if matching:
         raise UserError(f"--gpu {printable(name)}: there are several of this name: {', '.join(matching)}; name one")
-    raise UserError(f"--gpu {printable(name)}: no such GPU is known{hint(name, GPUS)}; choose {CPU} or {', '.join(GPUS)}")
+    raise UserError(
+        f"--gpu {printable(name)}: no such GPU is known{hint(name, GPUS)}; choose {CPU} or {', '.join(GPUS)}"
+    )

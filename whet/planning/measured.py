@@ -1,6 +1,6 @@
 """Measured runs that predictions are compared with, and how far off they are.
 
-The constants of `machines.py` and `probe.py` were fitted to these figures by hand; they are no independent test of them.
+The constants of `machines.py` and `probe.py` were fitted to these figures by hand: they are no independent test.
 Each row names the page that has the figure.
 """
 
@@ -191,7 +191,10 @@ def compare() -> list[Compared]:
             "update_s": plan.times.update,
             "step_s": plan.times.step,
         }
-        rows += [Compared(run.name, run.machine, name, value, planned[name], run.source) for name, value in run.figures.items()]
+        rows += [
+            Compared(run.name, run.machine, name, value, planned[name], run.source)
+            for name, value in run.figures.items()
+        ]
     return rows
 
 

@@ -54,8 +54,8 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """True if the peak is within the device."""
-        return self.peak <= self.total
+        """True if the peak is within the device, and a cache for one sample."""
+        return max(self.peak, self.needed) <= self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +253,7 @@ def _kept(subject: Subject, cache: int) -> int:
     return cache if subject.keeps_cache or cache <= most else 0
 
 
-def policy_size(
-    config: Config, model: PretrainedConfig, shape: Shape, machine: Machine, devices: Devices
-) -> ModelSize:
+def policy_size(config: Config, model: PretrainedConfig, shape: Shape, machine: Machine, devices: Devices) -> ModelSize:
     """Return the policy as the program will see it: dtype, trained parameters, fused kernels or modules."""
     actor = config.worker.actor
     check_frozen(config, model)

@@ -23,32 +23,24 @@ _INFIXES = re.compile(r"-(math|coder|meta)(?=-)")
 _SAME = {"whet/smollm2": "SmolLM2-135M"}  # the built-in, which need not be made to be planned
 
 
-def _text(
-    kind: str, hidden: int, inner: int, layers: int, heads: int, kv: int, vocab: int, tied: bool, **more: Any
-) -> dict[str, Any]:
-    return {
-        "model_type": kind,
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-        **more,
-    }
+def _text(kind: str, sizes: tuple[int, ...], vocab: int, tied: bool, **more: Any) -> dict[str, Any]:
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    given = dict(zip(names, sizes, strict=True))
+    return {"model_type": kind, **given, "vocab_size": vocab, "tie_word_embeddings": tied, **more}
 
 
 def _qwen2(*sizes: int, vocab: int = 151936, tied: bool = False, positions: int = 32768) -> dict[str, Any]:
-    return _text("qwen2", *sizes, vocab, tied, max_position_embeddings=positions)
+    return _text("qwen2", sizes, vocab, tied, max_position_embeddings=positions)
 
 
 def _qwen3(*sizes: int, tied: bool = False, **more: Any) -> dict[str, Any]:
-    return _text("qwen3", *sizes, 151936, tied, head_dim=128, max_position_embeddings=40960, **more)
+    return _text("qwen3", sizes, 151936, tied, head_dim=128, max_position_embeddings=40960, **more)
 
 
-def _llama(*sizes: int, vocab: int = 128256, tied: bool = False, positions: int = 131072, **more: Any) -> dict[str, Any]:
-    return _text("llama", *sizes, vocab, tied, max_position_embeddings=positions, **more)
+def _llama(
+    *sizes: int, vocab: int = 128256, tied: bool = False, positions: int = 131072, **more: Any
+) -> dict[str, Any]:
+    return _text("llama", sizes, vocab, tied, max_position_embeddings=positions, **more)
 
 
 def _sees(kind: str, text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
@@ -58,13 +50,19 @@ def _sees(kind: str, text: dict[str, Any], vision: dict[str, Any]) -> dict[str, 
 
 
 def _qwen2_5_vl(*sizes: int, inner: int = 3456, vocab: int = 152064, tied: bool = False) -> dict[str, Any]:
-    text = _text("qwen2", *sizes, vocab, tied, max_position_embeddings=128000)
-    vision = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": inner, "out_hidden_size": sizes[0]}
+    text = _text("qwen2", sizes, vocab, tied, max_position_embeddings=128000)
+    vision = {
+        "depth": 32,
+        "hidden_size": 1280,
+        "num_heads": 16,
+        "intermediate_size": inner,
+        "out_hidden_size": sizes[0],
+    }
     return _sees("qwen2_5_vl", text, vision)
 
 
 def _qwen3_vl(*sizes: int, small: bool = False, tied: bool = False, **more: Any) -> dict[str, Any]:
-    text = _text("qwen3", *sizes, 151936, tied, head_dim=128, max_position_embeddings=262144, **more)
+    text = _text("qwen3", sizes, 151936, tied, head_dim=128, max_position_embeddings=262144, **more)
     vision = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "deepstack_visual_indexes": [8, 16, 24]}
     if small:
         vision = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "deepstack_visual_indexes": [5, 11, 17]}
@@ -72,7 +70,12 @@ def _qwen3_vl(*sizes: int, small: bool = False, tied: bool = False, **more: Any)
     return _sees(kind, text, {**vision, "num_heads": 16, "out_hidden_size": sizes[0]})
 
 
-_A3B = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1}
+_A3B: dict[str, Any] = {
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "decoder_sparse_step": 1,
+}
 
 # hidden, intermediate, layers, heads, key-value heads
 MODELS: dict[str, dict[str, Any]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from whet.planning.advice import Advice, least_devices, sentences
-from whet.planning.memory import recomputed_part
 from whet.planning.measured import Compared, compare, worst
+from whet.planning.memory import recomputed_part
 from whet.planning.planned import Plan
 
 _GIB = 2**30
@@ -56,8 +56,8 @@ def _memory(plan: Plan) -> list[str]:
     budget = memory.budget
     kept = {"nothing": "kept", "mlp": "of MLPs computed again", "all": "computed again"}[recomputed_part(budget)]
     lines.append(
-        f"  micro-batches of {budget.tokens_update:,} tokens, activations {kept}; {memory.running} sequences decoded at "
-        f"once; at least {memory.needed / _GIB:.1f} GiB needed"
+        f"  micro-batches of {budget.tokens_update:,} tokens, activations {kept}; {memory.running} sequences decoded "
+        f"at once; at least {memory.needed / _GIB:.1f} GiB needed"
     )
     return lines
 
@@ -80,7 +80,9 @@ def _time(plan: Plan) -> list[str]:
         total = f", {plan.step_cost * steps:,.2f} for trainer.max_steps={steps}" if steps else ""
         lines.append(f"cost     {plan.step_cost:.4f} a step, {1000 * plan.step_cost:,.2f} for 1,000 steps{total}")
     if steps:
-        lines.append(f"run      {steps} steps in {times.step * steps / 3600:.2f} hours, validation and checkpoints aside")
+        lines.append(
+            f"run      {steps} steps in {times.step * steps / 3600:.2f} hours, validation and checkpoints aside"
+        )
     return lines
 
 
@@ -99,7 +101,9 @@ def notes_of(plan: Plan) -> list[str]:
             f"{work.prompts * work.samples} samples do not divide by {devices.sample} devices: some wait for others"
         )
     if subject.size.fused is False and not subject.machine.is_cpu:
-        notes.append("this model trains by its own modules: fused kernels are for one device and all weights of a dense model")
+        notes.append(
+            "this model trains by its own modules: fused kernels are for one device and all weights of a dense model"
+        )
     if devices.learn > 1 and plan.memory.budget.tokens_update == work.longest:
         notes.append(
             "micro-batches of sharded models are planned as if each device held the whole model: "
@@ -174,6 +178,5 @@ def measured_table() -> str:
 
 
 def _row(row: Compared) -> str:
-    return (
-        f"| {row.name} | {row.machine} | {row.figure} | {row.measured:g} | {row.planned:.3g} | {row.error:+.0%} | {row.source} |"
-    )
+    figures = f"{row.measured:g} | {row.planned:.3g} | {row.error:+.0%}"
+    return f"| {row.name} | {row.machine} | {row.figure} | {figures} | {row.source} |"

@@ -182,6 +182,8 @@ def _built(config: PretrainedConfig) -> int:
             model = language_class(config).from_config(config)
     except (ValueError, TypeError, AttributeError, KeyError, RuntimeError, NotImplementedError, ImportError) as error:
         kind = config.model_type
-        raise UserError(f"a model of type {kind} cannot be built from its config to count its weights: {error}") from None
+        raise UserError(
+            f"a model of type {kind} cannot be built from its config to count its weights: {error}"
+        ) from None
     model.tie_weights()
     return model.num_parameters()

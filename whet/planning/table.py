@@ -9,6 +9,7 @@ from whet.planning.planned import Plan, Question, plan_model
 from whet.planning.shapes import Shape, shape_of
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
+_FEWEST = 32  # sequences that a device must be able to decode at once: fewer fit, but take hours
 _STEP = (
     "data.rollout_batch_size=64",
     "worker.actor.global_batch_size=64",
@@ -42,7 +43,7 @@ def _least(name: str, shape: Shape, machine: Machine, extra: tuple[str, ...]) ->
     model = config_of(name)
     for count in _COUNTS:
         plan = plan_model(Question(_config(name, count, extra), machine), name, model, shape)
-        if plan.memory.fits:
+        if plan.memory.fits and plan.memory.running >= _FEWEST:
             return plan
     return None
 

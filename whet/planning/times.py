@@ -2,8 +2,8 @@
 
 - A decode step reads the weights and every sequence's keys and values, or computes, whichever takes longer, and each
   layer costs its launches. The rollout is played with lengths from a distribution (`decoding.py`).
-- A micro-batch takes as long as its products, its attention, its activations that are read and written, and the sweep over
-  weights and gradients, or as the host needs to launch it, whichever is longer.
+- A micro-batch takes as long as its products, its attention, its activations that are read and written, and the sweep
+  over weights and gradients, or as the host needs to launch it, whichever is longer.
 - Sharded models gather weights and sum gradients over the links beside that; the longer of both counts. This has not
   been measured.
 """
@@ -19,6 +19,7 @@ from whet.planning.memory import Memory, Subject, recomputed_part
 
 _HOST_SEQUENCE = 33e-6  # that vLLM's scheduler spends on a sequence in a step, on slow cores
 _SERVED = ("vllm", "sglang", "trtllm", "openai")
+_HOST_STEP = 60  # bytes that the host moves for each parameter of an optimizer step there, at half the link's speed
 _MODULES = 2.5  # activations that a model's own modules read and write, relative to fused kernels
 
 
@@ -77,10 +78,23 @@ def decode_cost(subject: Subject, sequences: int) -> DecodeCost:
     compute = 2 * (shape.layer_weights + shape.head_weights) / products
     host = _HOST_SEQUENCE if subject.engine in _SERVED else 0.0
     per_token = shape.cache_bytes(width) / (machine.bandwidth * fit.cache_read * split)
-    base = read + shape.layers * fit.decode_layer_s
+    base = read + shape.layers * _layer_seconds(subject)
     # A prompt is read once for all its samples, which share its pages.
-    prefill = 2 * shape.layer_weights / (machine.flops * fit.products * split) / subject.work.samples / fit.shared_prompt
+    prefill = (
+        2 * shape.layer_weights / (machine.flops * fit.products * split) / subject.work.samples / fit.shared_prompt
+    )
     return DecodeCost(base, compute + host, per_token, free=0.0 if host else read / compute, prefill=prefill)
+
+
+def _layer_seconds(subject: Subject) -> float:
+    """Return the launches of one layer in a decode step: captured, captured modules, or eager."""
+    fit, devices = subject.machine.fit, subject.devices
+    if subject.machine.is_cpu or subject.engine in _SERVED:
+        return fit.decode_layer_s
+    if subject.config.worker.rollout.enforce_eager or (devices.count > 1 and not devices.apart):
+        return fit.eager_layer_s
+    whole = not subject.shape.experts and not subject.config.worker.actor.model.lora.rank
+    return fit.decode_layer_s if whole else fit.modules_layer_s
 
 
 def _update(subject: Subject, memory: Memory) -> tuple[float, int]:
@@ -91,6 +105,7 @@ def _update(subject: Subject, memory: Memory) -> tuple[float, int]:
     seconds += steps * _optimizer(subject)
     if work.critic:
         seconds *= 2
+    seconds += _moved(subject, steps * _micro_batches(subject, memory))
     return seconds, _micro_batches(subject, memory) * steps
 
 
@@ -150,6 +165,19 @@ def _optimizer(subject: Subject) -> float:
     """Return the seconds of one optimizer step: gradients twice, states and weights read and written."""
     moved = subject.size.trained / subject.shards * (2 * 4 + 2 * (8 + subject.size.dtype.itemsize))
     return moved / (subject.machine.bandwidth * subject.machine.fit.weights_read)
+
+
+def _moved(subject: Subject, micro_batches: int) -> float:
+    """Return the seconds in which what waits in host memory is moved there and back."""
+    actor, size, fit = subject.config.worker.actor, subject.size, subject.machine.fit
+    if subject.machine.is_cpu:
+        return 0.0
+    moved = 2 * 8 * size.trained / subject.shards if actor.offload.offload_optimizer else 0.0
+    if actor.fsdp.enable_cpu_offload and subject.devices.count > 1:
+        # Shards go to the device in every pass, gradients back, and the optimizer steps on the host.
+        moved += micro_batches * (2 * size.dtype.itemsize * size.parameters + 4 * size.trained) / subject.shards
+        moved += _HOST_STEP * size.trained / subject.shards
+    return moved / fit.host_link
 
 
 def _link(subject: Subject) -> float:

@@ -122,5 +122,3 @@ def _mean(option: str, given: float | None, most: int, key: str) -> float:
     if not 1 <= given <= most:
         raise UserError(f"{option} {given:g} must lie between 1 and {key}={most}")
     return float(given)
-
-

@@ -50,9 +50,7 @@ def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize,
         total,
         held,
         size.parameters,
-        token_bytes(
-            size.config, size.dtype, fused=size.fused, tower_trained=not worker.model.freeze_vision_tower
-        ),
+        token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=not worker.model.freeze_vision_tower),
         config.data.max_prompt_length + config.data.max_response_length,
         needed=needed,
         recompute=worker.model.enable_gradient_checkpointing,
