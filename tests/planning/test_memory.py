@@ -52,7 +52,9 @@ def test_more_gpus_never_need_more_of_each(name: str, power: int, adapters: bool
 
 
 @settings(deadline=None, max_examples=30)
-@given(names, st.integers(64, 16384), st.integers(1, 16384), st.sampled_from(["true", "false"]), st.sampled_from([1, 8]))
+@given(
+    names, st.integers(64, 16384), st.integers(1, 16384), st.sampled_from(["true", "false"]), st.sampled_from([1, 8])
+)
 def test_a_longer_context_never_needs_less(name: str, length: int, more: int, recompute: str, count: int) -> None:
     common = (f"worker.actor.model.enable_gradient_checkpointing={recompute}", *devices(count))
     short, long = (needed(name, f"data.max_response_length={each}", *common) for each in (length, length + more))
@@ -95,7 +97,11 @@ def test_bytes_of_a_parameter_are_those_of_the_optimizer() -> None:
 def test_activations_are_those_of_the_learner() -> None:
     plan = planned("Qwen3-8B", "worker.actor.micro_batch_tokens=2048", gpu="H200-141G")
     token = token_bytes(plan.model, torch.bfloat16, fused=True)
-    assert plan.memory.update["activations"] in {2048 * token.kept, 2048 * token.mlp_recomputed, 2048 * token.recomputed}
+    assert plan.memory.update["activations"] in {
+        2048 * token.kept,
+        2048 * token.mlp_recomputed,
+        2048 * token.recomputed,
+    }
 
 
 @pytest.mark.parametrize("kind", ["offload", "placement", "critic", "vllm"])

@@ -26,7 +26,15 @@ PUBLIC = {
     "Llama-3.1-8B": 8_030_261_248,
     "DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000,
 }
-BUILT = ["SmolLM2-360M", "Qwen2.5-1.5B", "Qwen3-4B", "Qwen3-30B-A3B", "Qwen2.5-VL-3B", "Qwen3-VL-2B", "Qwen3-VL-30B-A3B"]
+BUILT = [
+    "SmolLM2-360M",
+    "Qwen2.5-1.5B",
+    "Qwen3-4B",
+    "Qwen3-30B-A3B",
+    "Qwen2.5-VL-3B",
+    "Qwen3-VL-2B",
+    "Qwen3-VL-30B-A3B",
+]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
