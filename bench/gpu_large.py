@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from gpu_shapes import PEAK_FLOPS, Shape, llama_135m, qwen2_5_7b, qwen3_1_7b, qwen3_8b, qwen3_32b, qwen3_tiny
 from rollout_tail import NoText, build_model, ends_of
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from whet.config import Config, load_config
 from whet.learn.learner import LocalLearner

@@ -71,7 +71,8 @@ def main() -> None:
     simulated = simulate(scenario, lengths, len(lines)).step
     measured = statistics.median(line["timing_s/step"] for line in lines)
     print(
-        f"decode: {1e3 * base:.3f} ms a step, {1e6 * per_sequence:.2f} us a sequence, {1e3 * per_prompt:.3f} ms a sample"
+        f"decode: {1e3 * base:.3f} ms a step, {1e6 * per_sequence:.2f} us a sequence, "
+        f"{1e3 * per_prompt:.3f} ms a sample"
     )
     print(f"update: {1e3 * fixed:.2f} ms, {1e6 * per_token:.2f} us a token; rest of a step: {1e3 * rest:.1f} ms")
     print(f"measured {measured:.3f} s a step, simulated {simulated:.3f}: {simulated / measured - 1:+.1%}")

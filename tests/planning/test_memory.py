@@ -59,7 +59,8 @@ def test_a_longer_context_never_needs_less(name: str, length: int, more: int, re
     common = (f"worker.actor.model.enable_gradient_checkpointing={recompute}", *devices(count))
     short, long = (needed(name, f"data.max_response_length={each}", *common) for each in (length, length + more))
     assert long.needed >= short.needed
-    assert long.budget.tokens_update is not None and short.budget.tokens_update is not None
+    assert long.budget.tokens_update is not None
+    assert short.budget.tokens_update is not None
     assert long.budget.tokens_update >= short.budget.tokens_update
 
 

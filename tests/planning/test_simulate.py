@@ -76,8 +76,10 @@ def test_no_placement_beats_what_its_parts_allow(
     )
     result = simulate(scenario, lengths, steps=12)
     assert result == simulate(scenario, lengths, steps=12)
-    assert len(result.steps) == 12 and min(result.steps) >= scenario.update.fixed
-    assert 0 <= result.engines_idle <= 1 and 0 <= result.learner_idle <= 1
+    assert len(result.steps) == 12
+    assert min(result.steps) >= scenario.update.fixed
+    assert 0 <= result.engines_idle <= 1
+    assert 0 <= result.learner_idle <= 1
     # Engines with all slots full decode this many tokens a second at most.
     fastest = engines * scenario.slots / (COST.base + COST.per_sequence * scenario.slots)
     total = sum(result.steps)
@@ -99,7 +101,8 @@ def test_asynchrony_pays_where_lengths_have_a_tail() -> None:
 def test_lengths_have_the_mean_that_was_asked_for(kind: str) -> None:
     drawn = draw(kind, 300, 2048, 20_000, seed=5)
     assert drawn == draw(kind, 300, 2048, 20_000, seed=5)
-    assert min(drawn) >= 1 and max(drawn) <= 2048
+    assert min(drawn) >= 1
+    assert max(drawn) <= 2048
     assert statistics.mean(drawn) == pytest.approx(300, rel=0.04)
 
 
