@@ -8,6 +8,7 @@ import pytest
 
 from whet.planning.machines import GPUS
 from whet.planning.measured import MEASURED, Compared, compare, worst
+from whet.planning.report import measured_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,10 @@ def test_each_figure_has_a_page_that_has_it(rows: list[Compared]) -> None:
     assert len(rows) == sum(len(run.figures) for run in MEASURED)
     for row in rows:
         assert f"{row.measured:g}" in (ROOT / row.source).read_text(), row
+
+
+def test_the_guide_has_the_table_as_it_is() -> None:
+    assert measured_table() in (ROOT / "docs" / "plan.md").read_text()
 
 
 def test_measured_machines_and_sizes_are_covered() -> None:
