@@ -48,7 +48,7 @@ def test_more_gpus_never_need_more_of_each(name: str, power: int, adapters: bool
     fewer, many = (needed(name, *devices(2**p), *common) for p in (power, power + 1))
     assert many.needed <= fewer.needed
     for part in ("weights", "gradients", "optimizer", "reference"):
-        assert many.update[part] <= fewer.update[part]
+        assert many.update.get(part, 0) <= fewer.update.get(part, 0)  # adapters have no reference
 
 
 @settings(deadline=None, max_examples=30)

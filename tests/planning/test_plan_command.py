@@ -73,7 +73,10 @@ def test_advice_is_true(capsys: pytest.CaptureFixture[str]) -> None:
         (["Qwen2.5-7B", "data.rollout_batch_siz=4"], "did you mean data.rollout_batch_size"),
         (["Qwen2.5-7B", "data.rollout_batch_size=100"], "does not divide"),
         (["Qwen2.5-7B", "--gpus", "6", "worker.actor.tensor_parallel_size=4"], "worker.actor.tensor_parallel_size=4"),
-        (["Qwen2.5-7B", "--gpus", "8", "worker.actor.tensor_parallel_size=8"], "key-value heads|num_key_value_heads"),
+        (
+            ["Qwen2.5-7B", "--gpus", "8", "worker.actor.tensor_parallel_size=8"],
+            "28 attention heads, which it must divide",
+        ),
         (["Qwen2.5-7B", "worker.actor.model.freeze_vision_tower=true"], "no vision encoder"),
         (["nothing/here"], "none of the models"),
         (["simulate"], "takes a model or a config"),

@@ -23,7 +23,7 @@ from whet.rollout.engines.native.storage import RESERVE, pages_within
 from whet.training.device import dtype_on
 from whet.training.experience import needs_reference
 from whet.training.memory import ModelSize, budget_on, held_by
-from whet.training.policy import adapter_parameters, check_frozen
+from whet.training.policy import check_model
 
 _PASS_BYTES = 2  # of a weight in forward and backward passes of sharded models: bf16
 _REDUCED_BYTES = 6  # of a gathered gradient: bf16, and fp32 while it is summed over devices
@@ -256,8 +256,7 @@ def _kept(subject: Subject, cache: int) -> int:
 def policy_size(config: Config, model: PretrainedConfig, shape: Shape, machine: Machine, devices: Devices) -> ModelSize:
     """Return the policy as the program will see it: dtype, trained parameters, fused kernels or modules."""
     actor = config.worker.actor
-    check_frozen(config, model)
-    adapters = adapter_parameters(config, model)
+    adapters = check_model(config, model)
     trained = shape.parameters - (shape.tower if actor.model.freeze_vision_tower else 0)
     power = shape.head_dim & (shape.head_dim - 1) == 0 and 16 <= shape.head_dim <= 256
     fused = not machine.is_cpu and devices.learn == 1 and not adapters and not shape.experts and power
