@@ -40,7 +40,7 @@ def devices(count: int) -> tuple[str, str]:
 names, powers = st.sampled_from(NAMES), st.integers(1, 6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(names, powers, st.booleans(), st.sampled_from([256, 4096]))
 def test_more_gpus_never_need_more_of_each(name: str, power: int, adapters: bool, length: int) -> None:
     more = ("worker.actor.model.lora.rank=8",) if adapters and name == "SmolLM2-135M" else ()
@@ -75,7 +75,7 @@ def test_recomputing_never_needs_more_and_never_is_faster(name: str, count: int)
 
 
 def test_a_larger_gpu_fits_what_a_smaller_one_does() -> None:
-    by_memory = sorted(GPUS.values(), key=lambda gpu: gpu.memory)
+    by_memory = sorted(GPUS.values(), key=lambda gpu: gpu.memory)[::4]
     for name in NAMES:
         needs = [needed(name, gpu=gpu.name) for gpu in by_memory]
         fits = [each.needed <= gpu.memory for each, gpu in zip(needs, by_memory)]
