@@ -12,6 +12,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 PEAK_FLOPS = 790e12  # bf16 products of an H200 in practice
 PEAK_BYTES = 4.8e12  # its memory, a second
@@ -34,7 +38,12 @@ class Shape:
         """The shape of the model in a Hugging Face folder."""
         from transformers import AutoConfig
 
-        c = AutoConfig.from_pretrained(folder).get_text_config()
+        return cls.of_config(AutoConfig.from_pretrained(folder))
+
+    @classmethod
+    def of_config(cls, config: PretrainedConfig) -> Shape:
+        """The shape of a model of this config."""
+        c = config.get_text_config()
         head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         return cls(
             c.hidden_size,
@@ -76,6 +85,83 @@ class Shape:
         forward = 2 * (self.layer_weights * tokens + self.head_weights * predicted)
         attention = 4 * self.layers * self.heads * self.head_dim * pairs
         return 3 * (forward + attention)
+
+
+def llama_135m() -> PretrainedConfig:
+    """SmolLM2-135M."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        hidden_size=576,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        intermediate_size=1536,
+        vocab_size=49152,
+        tie_word_embeddings=True,
+        max_position_embeddings=8192,
+    )
+
+
+def qwen2_5_7b() -> PretrainedConfig:
+    """Qwen2.5-7B."""
+    from transformers import Qwen2Config
+
+    return Qwen2Config(
+        hidden_size=3584,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        intermediate_size=18944,
+        vocab_size=152064,
+        tie_word_embeddings=False,
+        max_position_embeddings=32768,
+    )
+
+
+def qwen3_1_7b() -> PretrainedConfig:
+    """Qwen3-1.7B."""
+    return _qwen3(2048, 28, 16, 8, 6144, tied=True)
+
+
+def qwen3_8b() -> PretrainedConfig:
+    """Qwen3-8B."""
+    return _qwen3(4096, 36, 32, 8, 12288)
+
+
+def qwen3_32b() -> PretrainedConfig:
+    """Qwen3-32B."""
+    return _qwen3(5120, 64, 64, 8, 25600)
+
+
+def qwen3_tiny() -> PretrainedConfig:
+    """A Qwen3 for a CPU."""
+    return _qwen3(32, 2, 2, 1, 32, vocab=512, head_dim=16, tied=True)
+
+
+def _qwen3(
+    hidden: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    mlp: int,
+    vocab: int = 151936,
+    head_dim: int = 128,
+    tied: bool = False,
+) -> PretrainedConfig:
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=mlp,
+        vocab_size=vocab,
+        tie_word_embeddings=tied,
+        max_position_embeddings=40960,
+    )
 
 
 def write_random(folder: Path, tokenizer: str, tiny: bool = False) -> None:

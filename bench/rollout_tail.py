@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from gpu_shapes import qwen2_5_7b, qwen3_1_7b, qwen3_tiny
+from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse
@@ -45,51 +46,10 @@ class Workload:
     slots: int = 512
 
 
-def _qwen3_1_7b() -> PretrainedConfig:
-    return Qwen3Config(
-        hidden_size=2048,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        intermediate_size=6144,
-        vocab_size=151936,
-        tie_word_embeddings=True,
-        max_position_embeddings=40960,
-    )
-
-
-def _qwen2_5_7b() -> PretrainedConfig:
-    return Qwen2Config(
-        hidden_size=3584,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        intermediate_size=18944,
-        vocab_size=152064,
-        tie_word_embeddings=False,
-        max_position_embeddings=32768,
-    )
-
-
-def _tiny() -> PretrainedConfig:
-    return Qwen3Config(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        intermediate_size=32,
-        vocab_size=512,
-        tie_word_embeddings=True,
-        max_position_embeddings=4096,
-    )
-
-
 WORKLOADS = {
-    "long-tail-1.7b": Workload(_qwen3_1_7b, 128, 8, (100, 200), 4096, 820),
-    "rollout-7b": Workload(_qwen2_5_7b, 64, 8, (100, 200), 2048, 570),
-    "tiny": Workload(_tiny, 4, 2, (3, 40), 48, 12, slots=4),
+    "long-tail-1.7b": Workload(qwen3_1_7b, 128, 8, (100, 200), 4096, 820),
+    "rollout-7b": Workload(qwen2_5_7b, 64, 8, (100, 200), 2048, 570),
+    "tiny": Workload(qwen3_tiny, 4, 2, (3, 40), 48, 12, slots=4),
 }
 
 

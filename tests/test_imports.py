@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "rewards": BELOW | {"sandbox"},
     "training": STEP | RUN | BELOW | {"plots"},
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
+    "planning": STEP | RUN | BELOW | {"training"},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps", "planning"},
     "__main__": {"cli"},
 }
 

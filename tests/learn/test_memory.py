@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen2_5_VLConfig, Qwen3Config
+from transformers import LlamaConfig, Qwen2_5_VLConfig, Qwen2Config, Qwen3Config
 
 from whet.learn.memory import Budget, TokenBytes, head_bytes, model_bytes, plan, token_bytes
 
@@ -38,6 +38,7 @@ def test_bytes_of_a_token_by_hand() -> None:
     assert fused.kept == 32 * 2 * kept + 16 * 576
     assert fused.recomputed == 30 * 4 * 576 + 3 * 2 * kept + 16 * 576
     assert fused.forward == 2 * 2 * kept + 16 * 576
+    assert fused.mlp_recomputed == fused.kept - 29 * 2 * 2 * 1536  # those of one layer at a time are there
     modules = token_bytes(SMOLLM2, torch.bfloat16, fused=False)
     assert 2.4 * fused.kept < modules.kept < 2.5 * fused.kept
 
@@ -54,13 +55,24 @@ def test_bytes_of_a_token_that_stands_for_a_piece_of_an_image() -> None:
     assert frozen.kept - text.kept == frozen.forward - text.forward == 2 * layer
 
 
-def _held(config: LlamaConfig | Qwen3Config, parameters: int) -> int:
+def _held(config: LlamaConfig | Qwen2Config | Qwen3Config, parameters: int) -> int:
     return model_bytes(parameters, torch.bfloat16, trained=True) + head_bytes(config, torch.bfloat16)
+
+
+QWEN2_7B = Qwen2Config(
+    vocab_size=152064,
+    hidden_size=3584,
+    intermediate_size=18944,
+    num_hidden_layers=28,
+    num_attention_heads=28,
+    num_key_value_heads=4,
+)
 
 
 @pytest.mark.parametrize(
     ("config", "parameters", "device", "expected"),
     [
+        (QWEN2_7B, 7_620_000_000, H200, Budget(4096, 16384, False)),
         (SMOLLM2, 135_000_000, H200, Budget(39936, 39936, False)),
         (QWEN3, 1_720_000_000, H200, Budget(16384, 16384, False)),
         (QWEN3, 1_720_000_000, 40_000_000_000, Budget(3072, 16384, False)),
@@ -68,7 +80,7 @@ def _held(config: LlamaConfig | Qwen3Config, parameters: int) -> int:
     ],
 )
 def test_known_models_on_known_devices(
-    config: LlamaConfig | Qwen3Config, parameters: int, device: int, expected: Budget
+    config: LlamaConfig | Qwen2Config | Qwen3Config, parameters: int, device: int, expected: Budget
 ) -> None:
     token = token_bytes(config, torch.bfloat16, fused=True)
     found = plan(device, _held(config, parameters), parameters, token, longest=1024, needed=1024, recompute=None)
@@ -76,7 +88,7 @@ def test_known_models_on_known_devices(
 
 
 PARAMETERS = 167_800_000  # 32 kilotokens are enough work
-TOKEN = TokenBytes(kept=1000, recomputed=100, forward=50)
+TOKEN = TokenBytes(kept=1000, mlp_recomputed=1000, recomputed=100, forward=50)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ _LEAST_CAP, _MOST_CAP = 16384, 65536  # tokens; the products of a large model ge
 _MULTIPLE = 1024
 _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use
 _MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
+WORK_OF = {"nothing": 1.0, "mlp": 1.2, "all": 4 / 3}  # of a token, by what is recomputed for it
+_SWEEP = 300  # tokens whose work takes as long as adding a micro-batch's gradients to those before it
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
 
 
@@ -31,6 +33,7 @@ class TokenBytes:
     """Bytes that one token of a micro-batch holds at the peak."""
 
     kept: int  # forward and backward, all activations kept
+    mlp_recomputed: int  # gate and up, the largest activations, projected again in the backward pass
     recomputed: int  # with gradient checkpointing: each layer's input, and the activations of one layer at a time
     forward: int  # no gradient
 
@@ -49,10 +52,12 @@ def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_
     # Two streams, queries, keys and values, queries and keys before their norms, attention's output, gate and up.
     elements = 2 * hidden + (q + 2 * kv) + (q + kv) + q + 2 * intermediate
     layer = round(elements * dtype.itemsize * (1.0 if fused else _MODULES))
+    gated = 2 * intermediate * dtype.itemsize if fused else 0  # modules keep or recompute whole layers
     ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
     tower = _tower_bytes(model, dtype, tower_trained)
     return TokenBytes(
         kept=(layers + 2) * layer + ends + tower.kept,
+        mlp_recomputed=(layers + 2) * layer - (layers - 1) * gated + ends + tower.kept,
         recomputed=layers * 2 * hidden * dtype.itemsize + 3 * layer + ends + tower.recomputed,
         forward=2 * layer + ends + tower.forward,
     )
@@ -64,15 +69,16 @@ def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> 
     depth = getattr(vision, "depth", None) or getattr(vision, "num_hidden_layers", None)
     width = getattr(vision, "embed_dim", None) or getattr(vision, "hidden_size", None)
     if depth is None or width is None:
-        return TokenBytes(0, 0, 0)
+        return TokenBytes(0, 0, 0, 0)
     inner = getattr(vision, "intermediate_size", None) or round(width * getattr(vision, "mlp_ratio", 4))
     patches = getattr(vision, "spatial_merge_size", 1) ** 2
     # Two streams, queries, keys and values, queries and keys once more, attention's output, gate and up.
     layer = round(patches * (8 * width + 2 * inner) * dtype.itemsize * _MODULES)
     forward = 2 * layer
     if not trained:
-        return TokenBytes(forward, forward, forward)
-    return TokenBytes((depth + 2) * layer, depth * patches * width * dtype.itemsize + 3 * layer, forward)
+        return TokenBytes(forward, forward, forward, forward)
+    kept = (depth + 2) * layer
+    return TokenBytes(kept, kept, depth * patches * width * dtype.itemsize + 3 * layer, forward)
 
 
 def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
@@ -93,14 +99,30 @@ def plan(
 ) -> Budget:
     """Return the budget on a device of `total` bytes of which models and caches take `held`.
 
-    `recompute` None asks for gradient checkpointing only if `needed` tokens do not fit without it. Micro-batches hold
-    what fits, in multiples of 1,024 tokens, but at least the longest sample; `shared` devices that split a row between
-    them hold that many times as much.
+    `recompute` None chooses what is recomputed: of nothing, gate and up, and everything, the least work for a token
+    among those that leave room for `needed` tokens. Large micro-batches cost less, because gradients are added up once
+    for each; recomputing gate and up is about a fifth of a pass, everything a third. Micro-batches hold what fits, in
+    multiples of 1,024 tokens, but at least the longest sample; `shared` devices that split a row between them hold that
+    many times as much.
     """
     room = max(0, round(total * _SHARE) - held)
-    if recompute is None:
-        recompute = shared * (room // token.kept) < needed
-    sizes = (room // (token.recomputed if recompute else token.kept), room // token.forward)
     enough = min(_MOST_CAP, max(_LEAST_CAP, int(_WORK / parameters)))
-    update, experience = (max(longest, shared * (min(enough, size) // _MULTIPLE * _MULTIPLE)) for size in sizes)
-    return Budget(update, experience, recompute)
+    held_by = {"nothing": token.kept, "mlp": token.mlp_recomputed, "all": token.recomputed}
+    sizes = {mode: room // each for mode, each in held_by.items()}
+    if recompute is None:
+        fitting = [each for each, size in sizes.items() if shared * size >= needed]
+        mode = min(fitting, key=lambda each: _work(each, _whole(sizes[each], enough)), default="all")
+    else:
+        mode = "all" if recompute else "nothing"
+    update, experience = (max(longest, shared * _whole(size, enough)) for size in (sizes[mode], room // token.forward))
+    return Budget(update, experience, recompute=mode == "all", recompute_mlp=mode == "mlp")
+
+
+def _whole(size: int, enough: int) -> int:
+    """Return the tokens of a micro-batch where `size` fit."""
+    return min(enough, size) // _MULTIPLE * _MULTIPLE
+
+
+def _work(mode: str, tokens: int) -> float:
+    """Return the work of a token in a micro-batch of so many, relative to one pass that recomputes nothing."""
+    return WORK_OF[mode] + _SWEEP / max(1, tokens)

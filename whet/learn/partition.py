@@ -26,6 +26,7 @@ class Budget:
     tokens_update: int | None  # None: the config's number of samples instead
     tokens_experience: int | None  # in passes without gradient
     recompute: bool = True  # use gradient checkpointing, unless the config says otherwise
+    recompute_mlp: bool = False  # instead of it, recompute gate and up of a fused decoder alone
 
 
 def assign(samples: Sequence[Sample], ranks: int, share_prefix: bool = True) -> list[list[int]]:

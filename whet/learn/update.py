@@ -30,6 +30,7 @@ from whet.learn.optimizer import (
 from whet.learn.partition import Budget, passes
 from whet.learn.protocol import Objective, Progress
 from whet.learn.ranks import ranks_of
+from whet.model.fused import decoder_of
 from whet.types import Sample
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -226,3 +227,5 @@ def set_gradient_checkpointing(model: PreTrainedModel, wanted: bool | None, budg
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     elif model.is_gradient_checkpointing:
         model.gradient_checkpointing_disable()
+    if (decoder := decoder_of(model)) is not None:
+        decoder.recompute_mlp = budget.recompute_mlp and wanted is None

@@ -102,9 +102,13 @@ def feed_forward(
     up: Tensor,
     down: Tensor,
     activation: str,
+    recompute: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The MLP of the normed sum, out_NH, and sum_NH = residual + delta."""
-    return _FeedForward.apply(delta_NH, residual_NH, norm.weight, gate, up, down, norm, activation)
+    """The MLP of the normed sum, out_NH, and sum_NH = residual + delta.
+
+    `recompute` makes the backward pass project gate and up again, the largest activations of a layer.
+    """
+    return _FeedForward.apply(delta_NH, residual_NH, norm.weight, gate, up, down, norm, activation, recompute)
 
 
 def final_norm(delta_NH: Tensor, residual_NH: Tensor | None, norm: Norm) -> Tensor:
@@ -171,7 +175,7 @@ class _AttentionInput(torch.autograd.Function):
 
 
 class _FeedForward(torch.autograd.Function):
-    """Keeps the sum, its rstd and the projected gate and up."""
+    """Keeps the sum, its rstd and, unless they are recomputed, the projected gate and up."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -184,11 +188,13 @@ class _FeedForward(torch.autograd.Function):
         down: Tensor,
         norm: Norm,
         activation: str,
+        recompute: bool,
     ) -> tuple[Tensor, Tensor]:
         y_NH, sum_NH, rstd_N = add_rms_norm(delta_NH, residual_NH, norm.weight, norm.eps, norm.offset)
         gate_up_N2I = F.linear(y_NH, adjacent(gate, up))
         out_NH = F.linear(glu(gate_up_N2I, activation), down)
-        ctx.save_for_backward(sum_NH, rstd_N, gate_up_N2I, norm.weight, gate, up, down)
+        kept = None if recompute else gate_up_N2I
+        ctx.save_for_backward(sum_NH, rstd_N, kept, norm.weight, gate, up, down)
         ctx.norm, ctx.activation = _numbers(norm), activation
         ctx.set_materialize_grads(False)
         return out_NH, sum_NH
@@ -200,15 +206,17 @@ class _FeedForward(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         sum_NH, rstd_N, gate_up_N2I, norm_weight, gate, up, down = ctx.saved_tensors
         if grad_out is None:
-            return (*_twice(ctx, grad_sum), *[None] * 6)
+            return (*_twice(ctx, grad_sum), *[None] * 7)
         needed = ctx.needs_input_grad
+        if gate_up_N2I is None:
+            gate_up_N2I = F.linear(normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1]), adjacent(gate, up))
         grad_N2I, act_NI = glu_backward(grad_out @ down, gate_up_N2I, ctx.activation)
         grad_down = _product(grad_out, act_NI, down) if needed[5] else None
         del act_NI
         weights = (gate, up)
         weight_grads = _weight_grads(grad_N2I, weights, needed[3:5], sum_NH, rstd_N, norm_weight, ctx.norm[1])
         grad_sum, grad_norm = _input_grads(ctx, grad_N2I, adjacent(*weights), grad_sum, sum_NH, rstd_N, norm_weight)
-        return (*_twice(ctx, grad_sum), grad_norm, *weight_grads, grad_down, None, None)
+        return (*_twice(ctx, grad_sum), grad_norm, *weight_grads, grad_down, None, None, None)
 
 
 class _FinalNorm(torch.autograd.Function):

@@ -31,6 +31,7 @@ class FusedDecoder:
 
     def __init__(self, model: PreTrainedModel, structure: Structure) -> None:
         self._model, self._structure = ref(model), structure
+        self.recompute_mlp = False  # project gate and up again in the backward pass instead of keeping them
 
     def hidden_states(
         self, ids_N: Tensor, positions: Tensor, how: Attention, embedded: Embedded | None = None
@@ -80,7 +81,7 @@ class FusedDecoder:
         if layer.attention_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.attention_out_norm))
         norm, weights = layer.norm(layer.mlp_norm), (layer.gate.weight, layer.up.weight, layer.down.weight)
-        delta, stream = feed_forward(delta, stream, norm, *weights, self._structure.activation)
+        delta, stream = feed_forward(delta, stream, norm, *weights, self._structure.activation, self.recompute_mlp)
         if layer.mlp_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.mlp_out_norm))
         return delta, stream

@@ -58,12 +58,17 @@ def choose_placement(config: Config, part: str = "actor") -> Placement:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError("trainer.device=cuda: torch sees no CUDA device here; set trainer.device=cpu or auto")
     device = "cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
-    worker = getattr(config.worker, part)
-    default = "bf16" if device == "cuda" or worker.optim.strategy == "adamw_bf16" else "fp32"
-    dtype = _DTYPES[worker.fsdp.torch_dtype or default]
+    dtype = dtype_on(device, config, part)
     if device == "cpu" and dtype is torch.bfloat16:
         _make_bf16_safe(part)
     return Placement(torch.device(device), dtype)
+
+
+def dtype_on(device: str, config: Config, part: str = "actor") -> torch.dtype:
+    """Return the dtype of a part's weights on a "cuda" or a "cpu" device."""
+    worker = getattr(config.worker, part)
+    default = "bf16" if device == "cuda" or worker.optim.strategy == "adamw_bf16" else "fp32"
+    return _DTYPES[worker.fsdp.torch_dtype or default]
 
 
 def reference_placement(config: Config, policy: Placement) -> Placement:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
@@ -11,25 +14,43 @@ from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
-from whet.rollout.engine import KEPT_CACHE
+from whet.rollout.engine import kept_cache
 from whet.training.device import choose_placement
 from whet.training.experience import needs_reference
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Properties of a model that its memory depends on; known before any weight is loaded."""
+
+    config: PretrainedConfig
+    dtype: torch.dtype
+    parameters: int
+    trained: int
+    fused: bool  # run by fused kernels, not by its own modules
+
+    @staticmethod
+    def of(model: PreTrainedModel) -> ModelSize:
+        """Read the size of a loaded model."""
+        own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
+        return ModelSize(model.config, model.dtype, own, trained, decoder_of(model) is not None)
+
+
 def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: int) -> Budget:
     """Return what a model's GPU has room for; `needed` tokens in one micro-batch are enough."""
-    worker = getattr(config.worker, part)
     total = torch.cuda.get_device_properties(model.device).total_memory
+    held = held_bytes(config, part, model) + kept_cache(total, _policy_bytes(config, part, model))
+    return budget_on(total, held, config, part, ModelSize.of(model), needed)
+
+
+def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize, needed: int) -> Budget:
+    """Return what a GPU of `total` bytes has room for beside `held` bytes of models and of kept cache."""
+    worker = getattr(config.worker, part)
     return plan(
         total,
-        held_bytes(config, part, model) + round(KEPT_CACHE * total),
-        sum(p.numel() for p in model.parameters()),
-        token_bytes(
-            model.config,
-            model.dtype,
-            fused=decoder_of(model) is not None,
-            tower_trained=not worker.model.freeze_vision_tower,
-        ),
+        held,
+        size.parameters,
+        token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=not worker.model.freeze_vision_tower),
         config.data.max_prompt_length + config.data.max_response_length,
         needed=needed,
         recompute=worker.model.enable_gradient_checkpointing,
@@ -37,23 +58,38 @@ def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: in
     )
 
 
+def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """Bytes of the policy's weights, by which the engine decides how much of its cache it keeps while others train."""
+    own = sum(p.numel() for p in model.parameters())
+    actor, critic = config.worker.actor.model.model_path, config.worker.critic_model.model_path
+    if part == "critic" and actor != critic:
+        own = count_parameters(local_name(config, actor or "")) or own
+    return own * choose_placement(config).dtype.itemsize
+
+
 def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
+    """GPU memory that the models of a run take on this machine, beside one that is loaded."""
+    return held_by(config, part, ModelSize.of(model), lambda other: choose_placement(config, other).dtype)
+
+
+def held_by(config: Config, part: str, size: ModelSize, dtype_of: Callable[[str], torch.dtype]) -> int:
     """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
 
     The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
+    `dtype_of` gives the dtype of "actor" or "critic".
     """
-    own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
-    held = model_bytes(own - trained, model.dtype, trained=False) + model_bytes(trained, model.dtype, trained=True)
-    held += head_bytes(model.config, model.dtype)
+    own, trained = size.parameters, size.trained
+    held = model_bytes(own - trained, size.dtype, trained=False) + model_bytes(trained, size.dtype, trained=True)
+    held += head_bytes(size.config, size.dtype)
     actor, adapters = own, config.worker.actor.model.lora.rank > 0
     if "values" in needs_of(config.algorithm.adv_estimator):
         paths = {"actor": config.worker.actor.model.model_path, "critic": config.worker.critic_model.model_path}
         other = "critic" if part == "actor" else "actor"
         path = local_name(config, paths[other] or "")
-        size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
+        others = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
         whole = other == "critic" or not adapters
-        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole)
-        actor = own if part == "actor" else size
+        held += model_bytes(others, dtype_of(other), trained=whole)
+        actor = own if part == "actor" else others
     if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
-        held += model_bytes(actor, choose_placement(config).dtype, trained=False)
+        held += model_bytes(actor, dtype_of("actor"), trained=False)
     return held

@@ -89,11 +89,9 @@ def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = 
 
         needed = (tokens or longest) if worker.dynamic_batching else by_samples
         planned = planned_budget(config, part, model, needed)
-    recompute = planned is None or planned.recompute
-    if not worker.dynamic_batching:
-        return Budget(None, None, recompute)
-    if tokens is not None:
-        return Budget(tokens, tokens, recompute)
+    if not worker.dynamic_batching or tokens is not None:
+        tokens = tokens if worker.dynamic_batching else None
+        return replace(planned or Budget(None, None), tokens_update=tokens, tokens_experience=tokens)
     return planned or Budget(by_samples, worker.micro_batch_size_per_device_for_experience * longest)
 
 

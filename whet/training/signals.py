@@ -70,7 +70,12 @@ def old_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepCl
 
 
 def recomputes_old_log_probs(config: Config, engine: Engine) -> bool:
-    """Return True if old log-probs need a pass of their own.
+    """Return True if old log-probs need a pass of their own."""
+    return needs_old_log_probs(config, engine.capabilities.exact_log_probs)
+
+
+def needs_old_log_probs(config: Config, exact_log_probs: bool) -> bool:
+    """Return the same for an engine that is not open: `exact_log_probs` is one of its capabilities.
 
     With one update per rollout and an engine of exact log-probs the sampler's numbers are the learner's own. With more
     updates the ratio is taken against them many times over, and another engine, or one on devices of its own where
@@ -83,7 +88,7 @@ def recomputes_old_log_probs(config: Config, engine: Engine) -> bool:
         return not correction.bypass_mode
     most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
     one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
-    own = engine.capabilities.exact_log_probs and config.trainer.placement.rollout is None
+    own = exact_log_probs and config.trainer.placement.rollout is None
     return not (one_update and own)
 
 

@@ -19,7 +19,7 @@ from whet.rollout.engines.native.pages import PAGE
 _MOST = 1 << 20  # pages of a cache in host memory
 _STEPS = 32  # parts of its capacity by which a cache on a device grows
 _FINEST = 512  # parts of its capacity below which no more memory is looked for on a device that is full
-_RESERVE = 0.05  # share of the device left to the activations of prefills and to what CUDA itself allocates
+RESERVE = 0.05  # share of the device left to the activations of prefills and to what CUDA itself allocates
 
 
 class CacheShape(NamedTuple):
@@ -45,6 +45,11 @@ class CacheShape(NamedTuple):
     def size(self, pages: int) -> tuple[int, ...]:
         """(layers, 2, pages, kv heads, page, head dim); index 1 is key or value."""
         return (self.layers, 2, pages, self.kv_heads, PAGE, self.head_dim)
+
+
+def pages_within(share: float, total: int, weights: int, page_bytes: int) -> int:
+    """Return the pages in an engine's share of a device of `total` bytes, beside the model's weights."""
+    return max(2, int((share * total - weights) // page_bytes))
 
 
 class PageStorage:
@@ -99,14 +104,14 @@ class DeviceStorage(PageStorage):
 
     def capacity(self) -> int:
         """Pages in the engine's share of the device, beside the model's weights."""
-        return max(2, int((self._share * self._total - self._weights) // self._page_bytes))
+        return pages_within(self._share, self._total, self._weights, self._page_bytes)
 
     def room(self) -> int:
         """The same, less what others hold of that share."""
         free, _ = torch.cuda.mem_get_info(self.device)
         unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         free += max(0, unused) + self._pages * self._page_bytes  # torch gives back what its allocator does not use
-        return max(2, min(self.capacity(), int((free - _RESERVE * self._total) // self._page_bytes)))
+        return max(2, min(self.capacity(), int((free - RESERVE * self._total) // self._page_bytes)))
 
     def grow(self, least: int, most: int) -> int:
         """Map more memory behind the addresses, in steps of a part of the capacity."""

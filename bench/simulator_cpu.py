@@ -1,0 +1,153 @@
+"""The simulator's synchronous case against a real run on a CPU.
+
+1. Measure what decoding and updating cost, each alone: the native engine with fixed lengths, the learner with made-up
+   samples.
+2. Train the quickstart and note the seconds of its steps and the lengths of its responses.
+3. Simulate those steps from the costs and the lengths, and compare.
+
+    python bench/simulator_cpu.py [--steps 10] [--processor-time]
+
+`--processor-time` counts the process's own seconds instead of the clock's, for a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.processor_time:
+        time.perf_counter = time.process_time  # what the run's own stages are timed with
+    import torch
+
+    torch.set_num_threads(1)
+    from whet.config import load_config
+    from whet.planning.decoding import DecodeCost
+    from whet.planning.simulate import Scenario, UpdateCost, simulate
+    from whet.tracking import read_metrics
+
+    examples = Path(__file__).parent.parent / "examples"
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        keys = [
+            f"config={examples / 'quickstart.yaml'}",
+            f"trainer.max_steps={arguments.steps}",
+            "trainer.val_before_train=false",
+            "trainer.val_freq=-1",
+            f"trainer.save_checkpoint_path={run}",
+            "trainer.device=cpu",
+        ]
+        config = load_config(keys)
+        base, per_sequence, per_prompt = _decode_cost(config)
+        fixed, per_token = _update_cost(config)
+        from whet.cli import main as whet
+
+        if code := whet(["train", *keys]):
+            sys.exit(code)
+        lines = read_metrics(run / "metrics.jsonl")[2:]  # the first two warm up
+        from whet.planning.lengths import read_lengths
+
+        lengths = read_lengths(run)[2 * 32 * 8 :]
+    prompt = statistics.mean(line["prompt_length/mean"] for line in lines)
+    rest = statistics.median(
+        line["timing_s/step"] - line["timing_s/rollout"] - line["timing_s/update"] for line in lines
+    )
+    scenario = Scenario(
+        engines=1,
+        decode=DecodeCost(base, per_sequence, 0.0, prefill=per_prompt / prompt),
+        update=UpdateCost(fixed + rest, per_token),
+        batch=config.data.rollout_batch_size,
+        samples=config.worker.rollout.n,
+        slots=config.worker.rollout.max_num_seqs or 64,
+        prompt=prompt,
+    )
+    simulated = simulate(scenario, lengths, len(lines)).step
+    measured = statistics.median(line["timing_s/step"] for line in lines)
+    print(
+        f"decode: {1e3 * base:.3f} ms a step, {1e6 * per_sequence:.2f} us a sequence, "
+        f"{1e3 * per_prompt:.3f} ms a sample"
+    )
+    print(f"update: {1e3 * fixed:.2f} ms, {1e6 * per_token:.2f} us a token; rest of a step: {1e3 * rest:.1f} ms")
+    print(f"measured {measured:.3f} s a step, simulated {simulated:.3f}: {simulated / measured - 1:+.1%}")
+
+
+def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyped-def]
+    """Seconds of a step, of a sequence in it, and of taking up a sample: least squares over fixed lengths."""
+    import torch
+
+    from whet.assets import resolve_model
+    from whet.model.load import end_ids, load_tokenizer
+    from whet.rollout.engine import SamplingParams
+    from whet.rollout.spec import Opening, open_engine
+    from whet.training import parts
+    from whet.training.device import choose_placement
+    from whet.types import Prompt
+
+    path = str(resolve_model(config.worker.actor.model.model_path, lambda _: None))
+    model = parts.load_weights(path, config, choose_placement(config))
+    tokenizer = load_tokenizer(path)
+    engine = open_engine(Opening(config, model, tokenizer, end_ids(path, tokenizer)))
+    rows, seconds = [], []
+    for groups in (4, 16, 32):
+        prompts = [Prompt(str(i), [3 + (i * j) % 8 for j in range(18)], "") for i in range(groups)]
+        for tokens in (2, 8, 16):
+            params = SamplingParams(n=8, max_tokens=tokens, ignore_eos=True)
+            rows.append([tokens, tokens * groups * 8, groups * 8])
+            seconds.append(_best(lambda prompts=prompts, params=params: engine.generate(prompts, params)))
+    weights = 1 / torch.tensor(seconds, dtype=torch.float64)
+    scaled = torch.tensor(rows, dtype=torch.float64) * weights[:, None]
+    found = torch.linalg.lstsq(scaled, torch.ones(len(rows), 1, dtype=torch.float64)).solution.flatten()
+    return tuple(max(0.0, value) for value in found.tolist())  # type: ignore[return-value]
+
+
+def _update_cost(config) -> tuple[float, float]:  # type: ignore[no-untyped-def]
+    """Seconds of an update, and of a packed token in it, from two sizes."""
+    from whet.assets import resolve_model
+    from whet.supervised.likelihood import NegativeLogLikelihood
+    from whet.training import parts
+    from whet.training.device import choose_placement
+    from whet.types import Prompt, Sample
+
+    path = str(resolve_model(config.worker.actor.model.model_path, lambda _: None))
+    learner = parts.open_learner(config, parts.load_weights(path, config, choose_placement(config)), 100)
+    points = []
+    for groups, length in ((8, 8), (32, 8)):
+        samples = []
+        for i in range(groups):
+            prompt = Prompt(str(i), [3 + (i * j) % 8 for j in range(18)], "")
+            samples += [Sample.written(prompt, [5] * length, [0.0] * length, "stop", index=k) for k in range(8)]
+        objective = NegativeLogLikelihood.of(samples, config)
+        took = _best(lambda s=samples, o=objective: learner.update(s, o, 1, len(s)))
+        points.append((groups * (18 + 8 * length), took))
+    (few, short), (many, long) = points
+    per_token = max(0.0, (long - short) / (many - few))
+    return max(0.0, short - per_token * few), per_token
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Median seconds of five calls after one that warms up."""
+    work()
+    rounds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        work()
+        rounds.append(time.perf_counter() - begin)
+    return statistics.median(rounds)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--processor-time", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
