@@ -12,9 +12,9 @@ _DTYPES = {"torch.bfloat16": "bf16", "torch.float32": "fp32", "torch.float16": "
 
 
 def _files(value: Any) -> Any:
-    if isinstance(value, list):
-        return ",".join(str(item) for item in value)
-    return SKIP if value in (None, "") else str(value)
+    names = value if isinstance(value, list) else [value]
+    text = ",".join(str(item) for item in names if item not in (None, ""))
+    return text or SKIP
 
 
 def _loggers(value: Any) -> Any:
@@ -33,6 +33,7 @@ def _metric(value: Any) -> Any:
 
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "same": lambda value: SKIP if value is None else value,
+    "path": lambda value: SKIP if value in (None, "") else str(value),
     "files": _files,
     "loggers": _loggers,
     "frequency": _frequency,

@@ -14,7 +14,7 @@ GENERATION = Table(
     harmless("data.response_key data.data_source_key data.reward_model_key", "names of columns for main_eval"),
     under(
         "model",
-        renamed({"path": "worker.actor.model.model_path"}),
+        mapped("path", "worker.actor.model.model_path", value="path"),
         mapped("trust_remote_code", "worker.actor.model.trust_remote_code"),
         absent("external_lib", "no Python module is imported for the model"),
     ),

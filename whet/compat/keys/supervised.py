@@ -56,7 +56,7 @@ DATA: list[Row] = [
 SFT = Table(
     PROFILING,
     under("data", DATA),
-    mapped("model.partial_pretrain", "worker.actor.model.model_path"),
+    mapped("model.partial_pretrain", "worker.actor.model.model_path", value="path"),
     mapped("model.strategy", "worker.actor.strategy", "shards are FSDP2's", rule="strategy"),
     under("model", under("fsdp_config", sharding_rows("actor")), model_rows("actor")),
     under("optim", optim_rows("actor")),

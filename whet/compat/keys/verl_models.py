@@ -7,19 +7,21 @@ from whet.compat.keys.row import Row, absent, harmless, mapped, renamed, under
 _KERNELS = "kernels and memory only: samples are always packed and log-probs computed in chunks here"
 _PASS = "batching of a forward pass: no numbers depend on it here"
 _FOLLOWS = "the reference follows the actor here"
-_DEVICES = "worker.{part}.micro_batch_size_per_device_for_update"
+_ROUTING = (
+    "replaying the routing of experts between updates is not here; set it to disabled, or to R3: whet's native engine "
+    "samples with the learner's weights and code, which choose the same experts"
+)
 
 PROFILING = harmless(
     "*profiler* *.prometheus.* *.trace.*", "profiles and traces: no numbers depend on it; whet writes none of these"
 )
-QAT = absent("*.qat.*", "quantization-aware training is not here; leave it out", when="")
 
 
 def model_rows(part: str) -> list[Row]:
     """Rows below `actor_rollout_ref.model` or `critic.model`."""
     to = f"worker.{part}.model"
     return [
-        *renamed({"path": f"{to}.model_path"}),
+        *mapped("path", f"{to}.model_path", value="path"),
         *mapped(
             "tokenizer_path",
             f"{to}.tokenizer_path" if part == "actor" else "",
@@ -189,9 +191,7 @@ def megatron_rows(part: str) -> list[Row]:
         *absent("override_transformer_config.freeze_moe_router", "a frozen router is not here", (False,)),
         *absent("override_transformer_config.mtp_*", "multi-token prediction is not here", (0, None)),
         *absent("qat.enable", "quantization-aware training is not here; set it to False"),
-        *absent(
-            "router_replay.mode", "replaying the routing of experts is not here; set it to disabled", ("disabled",)
-        ),
+        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
         *harmless(
             "pipeline_model_parallel_size virtual_pipeline_model_parallel_size",
             "no pipeline here: those devices share the batch and the shards instead",
@@ -271,9 +271,7 @@ def actor_rows() -> list[Row]:
             rule="save_contents",
         ),
         *harmless("checkpoint.*", "how checkpoints are written there; whet's are atomic and hold everything"),
-        *absent(
-            "router_replay.mode", "replaying the routing of experts is not here; set it to disabled", ("disabled",)
-        ),
+        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
         *harmless("router_replay.*", "counts only with router_replay.mode"),
         *absent("shuffle", "mini-batches are taken in the order of the prompts; set it to False", (False,)),
         *absent("qat.enable", "quantization-aware training is not here; set it to False"),
@@ -295,9 +293,7 @@ def ref_rows() -> list[Row]:
         *under("fsdp_config", sharding_rows("ref")),
         *under("megatron", megatron_rows("ref")),
         *absent("model.path", "the reference is the actor's model before training"),
-        *absent(
-            "router_replay.mode", "replaying the routing of experts is not here; set it to disabled", ("disabled",)
-        ),
+        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
         *harmless("log_prob_*", _PASS),
         *harmless("*", _FOLLOWS, closed=True),
     ]
