@@ -30,13 +30,14 @@ MAY_IMPORT = {
     "tracking": {"checkpoint"} | GROUND,
     "plots": {"tracking"} | GROUND,
     "sweeps": {"plots"} | GROUND,
+    "compat": GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
     "rewards": BELOW | {"sandbox"},
     "training": STEP | RUN | BELOW | {"plots"},
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps", "compat"},
     "__main__": {"cli"},
 }
 

@@ -9,10 +9,13 @@ from pathlib import Path
 from whet.compat.systems import Entry, System, system_of
 from whet.compat.translate import arguments_of, translate
 from whet.compat.translation import Translation
-from whet.config.checks.run import run_checks
+from whet.config.checks.required import DATA_CHECKS, model_set
+from whet.config.checks.run import Check, run_checks
 from whet.config.jobs import JOBS, problems_of
 from whet.config.loading.load import load
 from whet.errors import UserError
+
+_NAMES: tuple[Check, ...] = (model_set, *DATA_CHECKS)
 
 
 class Verdict(StrEnum):
@@ -86,6 +89,12 @@ def _check_config(checked: Checked, entry: Entry, extra: list[str]) -> None:
     assert checked.translation is not None
     job = JOBS[entry.job]
     loaded = load([*arguments_of(checked.translation), *extra])
-    checked.config += problems_of(loaded, job.checks, job.view)
+    checks = tuple(check for check in job.checks if check not in _NAMES)
+    checked.config += problems_of(loaded, checks, job.view)
     if not loaded.problems:
-        checked.missing += run_checks(job.files, job.view(loaded.config))
+        checked.missing += run_checks((*_names(entry.job), *job.files), job.view(loaded.config))
+
+
+def _names(job: str) -> tuple[Check, ...]:
+    """Return checks that a model and data are named, of which a script's variables may name none on this machine."""
+    return _NAMES if job in ("train", "sft") else (model_set,)
