@@ -102,7 +102,7 @@ def _print(checked: Checked) -> None:
     if checked.translation is not None:
         for line in report_lines(checked.translation):
             print(f"  {line}")
-    blocks = {"problems": checked.config, "not on this machine": [each for each in checked.missing]}
+    blocks = {"problems": checked.config, "not on this machine": checked.missing}
     for title, sentences in blocks.items():
         if sentences:
             print(f"  {title}:")

@@ -88,7 +88,7 @@ class _Composer:
             )
             megatron = self.trees.by_name.get("ppo_megatron_trainer", self.trees.default)
             return tree(megatron if "megatron" in name else self.trees.default)
-        if self.line.path and Path(self.line.path).parts[-1:] != ("config",) or "multiturn" in name:
+        if (self.line.path and Path(self.line.path).parts[-1:] != ("config",)) or "multiturn" in name:
             self.missing.append(f"{self.line.path or '.'}/{name}.yaml is not here; its values of verl 0.8 are taken")
         flat = tree(known)
         base = tree(self.trees.default)

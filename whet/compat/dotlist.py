@@ -1,4 +1,4 @@
-"""The effective config of a command of EasyR1 or VPPO-RL: dataclasses, then `config=FILE`, then OmegaConf's arguments."""
+"""The effective config of a command of EasyR1 or VPPO-RL: dataclasses, then `config=FILE`, then arguments."""
 
 from __future__ import annotations
 

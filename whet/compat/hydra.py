@@ -1,6 +1,6 @@
-"""Hydra's command line: `key=value`, `+key=value`, `++key=value`, `~key`, its values, and `--config-path/--config-name`.
+"""Hydra's command line: `key=value`, `+key=value`, `++key=value`, `~key`, values, `--config-path`, `--config-name`.
 
-A small parser of the part of Hydra's override grammar that commands use. What Hydra refuses is a `SyntaxProblem`, so
+A small parser of the part of Hydra's override grammar that commands use. What Hydra refuses is a `HydraSyntaxError`, so
 that a report can say that the original refuses the command too; sweeps are refused, as they are there without
 `--multirun`.
 """
@@ -8,6 +8,7 @@ that a report can say that the original refuses the command too; sweeps are refu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,12 @@ _FLOAT = re.compile(
 _KEY = re.compile(r"[\w.$/@:-]+")
 _PLAIN = re.compile(r"[\w/\-\\+.$%*@?|: \t]")  # characters of a value without quotes
 _FUNCTIONS = re.compile(r"(choice|range|interval|glob|shuffle|sort|tag|extend_list)\(")
-_CASTS = {"int": int, "float": float, "str": str, "bool": lambda value: str(value).lower() == "true"}
+_CASTS: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": lambda value: str(value).lower() == "true",
+}
 _OPTIONS = {
     "--config-path": "path",
     "-cp": "path",
@@ -30,7 +36,7 @@ _OPTIONS = {
 }
 
 
-class SyntaxProblem(ValueError):
+class HydraSyntaxError(ValueError):
     """An argument that Hydra does not read."""
 
 
@@ -70,7 +76,7 @@ def read_command_line(arguments: list[str]) -> CommandLine:
         else:
             try:
                 line.overrides.append(read_override(argument))
-            except SyntaxProblem as problem:
+            except HydraSyntaxError as problem:
                 line.refused.append(str(problem))
     return line
 
@@ -81,15 +87,15 @@ def read_override(argument: str) -> Override:
     mark = mode[0] if mode and mode[0] else ("~" if argument.startswith("~") else "")
     key, equals, text = argument[len(mark) :].partition("=")
     if not _KEY.fullmatch(key):
-        raise SyntaxProblem(f"{argument!r}: expected key=value")
+        raise HydraSyntaxError(f"{argument!r}: expected key=value")
     if not equals:
         if mark != "~":
-            raise SyntaxProblem(f"{argument!r}: expected key=value")
+            raise HydraSyntaxError(f"{argument!r}: expected key=value")
         return Override(key, None, mark, argument)
     try:
         value = read_value(text)
-    except SyntaxProblem as problem:
-        raise SyntaxProblem(f"{argument}: {problem}") from None
+    except HydraSyntaxError as problem:
+        raise HydraSyntaxError(f"{argument}: {problem}") from None
     return Override(key, value, mark, argument)
 
 
@@ -101,9 +107,9 @@ def read_value(text: str) -> Any:
     value = reader.element(top=True)
     reader.blanks()
     if reader.rest.startswith(","):
-        raise SyntaxProblem("several values are a sweep, which needs --multirun; put the text in quotes or brackets")
+        raise HydraSyntaxError("several values are a sweep, which needs --multirun; put the text in quotes or brackets")
     if reader.rest:
-        raise SyntaxProblem(f"Hydra does not read {reader.rest[0]!r} in a value without quotes")
+        raise HydraSyntaxError(f"Hydra does not read {reader.rest[0]!r} in a value without quotes")
     return value
 
 
@@ -133,7 +139,7 @@ class _Reader:
         if cast := re.match(r"(int|float|str|bool)\(", self.rest):
             return self._cast(cast[1])
         if _FUNCTIONS.match(self.rest):
-            raise SyntaxProblem("functions of sweeps need --multirun")
+            raise HydraSyntaxError("functions of sweeps need --multirun")
         return self._primitive(top)
 
     def _items(self, end: str, item: Any) -> list[Any]:
@@ -151,24 +157,24 @@ class _Reader:
             if mark == end:
                 return made
             if mark != ",":
-                raise SyntaxProblem(f"expected , or {end} in a list or mapping, and found {mark or 'its end'!r}")
+                raise HydraSyntaxError(f"expected , or {end} in a list or mapping, and found {mark or 'its end'!r}")
 
     def _pair(self) -> tuple[str, Any]:
         self.blanks()
         found = re.match(r"[^\s:,{}\[\]'\"=]+", self.rest)
         if not found:
-            raise SyntaxProblem("a key of a mapping is a word without quotes")
+            raise HydraSyntaxError("a key of a mapping is a word without quotes")
         self.at += found.end()
         self.blanks()
         if not self.rest.startswith(":"):
-            raise SyntaxProblem("expected a colon after a key of a mapping")
+            raise HydraSyntaxError("expected a colon after a key of a mapping")
         self.at += 1
         return found[0], self.element()
 
     def _quoted(self, mark: str) -> str:
         found = re.match(rf"{mark}((?:[^{mark}\\]|\\.)*){mark}", self.rest, re.DOTALL)
         if not found:
-            raise SyntaxProblem(f"a quote {mark} is not closed")
+            raise HydraSyntaxError(f"a quote {mark} is not closed")
         self.at += found.end()
         return re.sub(rf"\\({re.escape(mark)}|\\)", r"\1", found[1])
 
@@ -177,12 +183,12 @@ class _Reader:
         value = self.element()
         self.blanks()
         if not self.rest.startswith(")"):
-            raise SyntaxProblem(f"{name}( is not closed")
+            raise HydraSyntaxError(f"{name}( is not closed")
         self.at += 1
         try:
             return _CASTS[name](value)
         except (TypeError, ValueError):
-            raise SyntaxProblem(f"{name}({value}) has no value") from None
+            raise HydraSyntaxError(f"{name}({value}) has no value") from None
 
     def _primitive(self, top: bool) -> Any:
         made, plain = "", True
@@ -202,7 +208,7 @@ class _Reader:
                 break
         made = made.strip(" \t")
         if not made and plain:
-            raise SyntaxProblem(
+            raise HydraSyntaxError(
                 "a value is missing" if not top or not self.rest else f"Hydra does not read {self.rest[0]!r} here"
             )
         return _typed(made) if plain else made
@@ -215,7 +221,7 @@ class _Reader:
                 found = self.rest[: length + 1]
                 self.at += length + 1
                 return found
-        raise SyntaxProblem("an interpolation ${ is not closed")
+        raise HydraSyntaxError("an interpolation ${ is not closed")
 
 
 def _typed(text: str) -> Any:

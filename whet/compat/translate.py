@@ -13,8 +13,8 @@ from whet.compat.rules.rule import RULES
 from whet.compat.systems import Entry, System
 from whet.compat.translation import Here, Remark, Setting, There, Translation
 from whet.compat.values import SKIP, convert
-from whet.config.schema import Config, all_keys
 from whet.config.keys import get
+from whet.config.schema import Config, all_keys
 
 _RULES = ("objective", "optimization", "sizes", "placement", "sampling", "rewards", "other_jobs", "easyr1")
 # Rules that read what others set come last, in this order.

@@ -48,7 +48,8 @@ DATA: list[Row] = [
         ({},),
     ),
     *harmless(
-        "balance_dp_token use_shm pad_mode ignore_input_ids_mismatch num_workers image_patch_size return_multi_modal_inputs",
+        "balance_dp_token use_shm pad_mode ignore_input_ids_mismatch num_workers image_patch_size "
+        "return_multi_modal_inputs",
         "how rows are loaded there: rows are packed here",
     ),
 ]

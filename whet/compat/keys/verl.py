@@ -54,7 +54,7 @@ DATA: list[Row] = [
     *mapped("reward_fn_key", "", "the column that chooses a scorer is data_source here", rule="reward_fn_key"),
     *absent(
         "custom_cls.path",
-        "data sets by a class of yours are not here: write the rows to a file, and its template with data.format_prompt",
+        "data sets by a class of yours are not here: write the rows to a file, with a template in data.format_prompt",
     ),
     *harmless("custom_cls.name", "counts only with custom_cls.path"),
     *absent(
@@ -90,7 +90,8 @@ ALGORITHM: list[Row] = [
     *mapped("gdpo_reward_weights", "algorithm.gdpo_reward_weights", value="listed"),
     *mapped(
         "use_kl_in_reward kl_penalty kl_ctrl.type kl_ctrl.kl_coef kl_ctrl.horizon kl_ctrl.target_kl",
-        "algorithm.use_kl_loss algorithm.kl_penalty algorithm.kl_type algorithm.kl_coef algorithm.kl_horizon algorithm.kl_target",
+        "algorithm.use_kl_loss algorithm.kl_penalty algorithm.kl_type algorithm.kl_coef algorithm.kl_horizon "
+        "algorithm.kl_target",
         "count only where KL is in the reward (use_kl_in_reward)",
         rule="kl",
     ),
@@ -193,7 +194,8 @@ ROLLOUT: list[Row] = [
     *absent("mtp.enable mtp.enable_rollout", "multi-token prediction is not here; set it to False", (False,)),
     *absent("qat.enable disaggregation.enabled", "that form of serving is not here; set it to False", (False,)),
     *absent(
-        "engine_kwargs.*.kv_cache_dtype engine_kwargs.*.quantization engine_kwargs.*.hf_overrides engine_kwargs.*.rope_scaling",
+        "engine_kwargs.*.kv_cache_dtype engine_kwargs.*.quantization engine_kwargs.*.hf_overrides "
+        "engine_kwargs.*.rope_scaling",
         "it changes what the engine computes; the learner's weights are sampled as they are here",
     ),
     *mapped("nnodes n_gpus_per_node", "trainer.placement.rollout", "devices that only sample", rule="devices"),
@@ -249,7 +251,8 @@ REWARD: list[Row] = [
         "loops of yours are not here: set custom_reward_function",
     ),
     *harmless(
-        "reward_model.launch_reward_fn_async reward_model.num_workers reward_model.use_reward_loop reward_model.reward_loop_source",
+        "reward_model.launch_reward_fn_async reward_model.num_workers reward_model.use_reward_loop "
+        "reward_model.reward_loop_source",
         "rewards have processes of their own here, and overlap with sampling",
     ),
     *harmless(

@@ -83,7 +83,8 @@ def optim_rows(part: str) -> list[Row]:
         ),
         *mapped("min_lr_ratio min_lr", f"{to}.min_lr_ratio", "min_lr / lr = min_lr_ratio", rule="schedule"),
         *harmless(
-            "lr_decay_steps lr_wsd_decay_style lr_wsd_decay_steps use_checkpoint_opt_param_scheduler total_training_steps",
+            "lr_decay_steps lr_wsd_decay_style lr_wsd_decay_steps use_checkpoint_opt_param_scheduler "
+            "total_training_steps",
             "the schedule ends with the run here",
         ),
         *absent("lr_warmup_init", "a warmup starts at 0 here", (0,)),
@@ -131,8 +132,8 @@ def sharding_rows(part: str) -> list[Row]:
         *harmless("ulysses_sequence_parallel_size", "follows the key of the same name above it"),
         *absent("full_determinism", "runs repeat bit for bit with the same seeds; leave it out", (False, True)),
         *harmless(
-            "wrap_policy.* forward_prefetch use_orig_params seed entropy_* use_torch_compile forward_only strategy dtype "
-            "use_dynamic_bsz max_token_len_per_gpu micro_batch_size_per_gpu infer_* use_fused_kernels "
+            "wrap_policy.* forward_prefetch use_orig_params seed entropy_* use_torch_compile forward_only strategy "
+            "dtype use_dynamic_bsz max_token_len_per_gpu micro_batch_size_per_gpu infer_* use_fused_kernels "
             "use_remove_padding mixed_precision min_num_params use_no_sync_for_gradient_accumulation pad_to_length* "
             "turbo_config.* cpu_offload offload_params",
             "how FSDP is set up there: no numbers depend on it",
@@ -277,8 +278,8 @@ def actor_rows() -> list[Row]:
         *absent("qat.enable", "quantization-aware training is not here; set it to False"),
         *harmless(
             "rollout_n use_torch_compile use_prefix_grouper calculate_entropy use_fused_kernels use_remove_padding "
-            "entropy_* calculate_sum_pi_squared sum_pi_squared_checkpointing data_loader_seed pad_to_length* qat.* load_weight "
-            "nccl_timeout mtp.*",
+            "entropy_* calculate_sum_pi_squared sum_pi_squared_checkpointing data_loader_seed pad_to_length* qat.* "
+            "load_weight nccl_timeout mtp.*",
             _KERNELS,
         ),
         *under("optim", optim_rows("actor")),

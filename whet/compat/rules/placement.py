@@ -124,7 +124,7 @@ def _one_step_off(there: There, here: Here) -> None:
     else:
         here.refuse(
             "rollout.nnodes",
-            "training one step off policy is not in this version; run verl.trainer.main_ppo, or the same keys without it",
+            "training one step off policy is not in this version; run verl.trainer.main_ppo with the same keys",
         )
 
 

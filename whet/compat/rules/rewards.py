@@ -70,13 +70,10 @@ def _overlong(there: There, here: Here) -> None:
                 here.set(f"worker.reward.overlong_buffer.{name}", value, f"{section}.{name}")
         here.idle(f"{section}.log", "the penalty is always logged")
         here.note("the penalty of long responses counts in validation too there, and in training only here")
-    longest = there.get("reward_model.reward_kwargs.max_resp_len")
-    if longest is not None and longest != there.get("data.max_response_length"):
-        if any(there.on(f"{section}.enable") for section in _BUFFERS):
-            here.refuse(
-                "reward_model.reward_kwargs.max_resp_len",
-                "the penalty is measured against data.max_response_length; set both alike",
-            )
+    longest, key = there.get("data.max_response_length"), "reward_model.reward_kwargs.max_resp_len"
+    counts = any(there.on(f"{section}.enable") for section in _BUFFERS)
+    if counts and there.get(key, longest) != longest:
+        here.refuse(key, "the penalty is measured against data.max_response_length; set both alike")
 
 
 @rule("sandbox")

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ def shimmed(system: System, options: list[str], record: bool = False) -> Iterato
         yield Shim(_environment(told, folder / "bin"), log)
 
 
-def _environment(told: dict[str, object], folder: Path) -> dict[str, str]:
+def _environment(told: Mapping[str, object], folder: Path) -> dict[str, str]:
     """Return this process' environment with the folder first, and functions for scripts that change the PATH."""
     made = dict(os.environ) | {VARIABLE: json.dumps(told)}
     made["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

@@ -98,7 +98,7 @@ def _enter(told: dict, module: str, arguments: list[str], launcher: list[str], t
         os.environ["WHET_AS_TORCHRUN"] = "1"
         call = ["-m", "torch.distributed.run", *launcher, *call]
     sys.stdout.flush()
-    os.execv(told["python"], [told["python"], *call])
+    return os.execv(told["python"], [told["python"], *call])
 
 
 def _real(told: dict, program: str, arguments: list[str]) -> int:
@@ -109,7 +109,7 @@ def _real(told: dict, program: str, arguments: list[str]) -> int:
     if found is None:
         print(f"whet as: {program}: command not found", file=sys.stderr)
         return 127
-    os.execv(found, [program, *arguments])
+    return os.execv(found, [program, *arguments])
 
 
 def _find(told: dict, program: str) -> str | None:

@@ -16,7 +16,6 @@ from whet.config.schema.correction import SECTION, rejection_rules, weight_bound
 from whet.config.values import show
 from whet.errors import UserError
 
-
 # Originals that train a prompt's only response on its raw score (see `singleton_keeps_score` in algos/quirks.py).
 SINGLES_COUNT = ("verl", "or1")
 
