@@ -69,10 +69,16 @@ DATA: list[Row] = [
         ({},),
     ),
     *mapped("tool_config_path function_tool_path", "worker.rollout.tools", "the tools of multi_turn", rule="agents"),
+    *mapped(
+        "image_patch_size",
+        "data.min_pixels data.max_pixels",
+        "images have 4 to 16384 squares of two patches a side",
+        rule="pixels",
+    ),
     *harmless("truncation", "prompts are never cut; data.filter_overlong_prompts says whether long ones are left out"),
     *harmless("return_raw_chat return_raw_input_ids return_full_prompt return_multi_modal_inputs", _COLUMNS),
     *harmless(
-        "dataloader_num_workers use_shm validation_shuffle image_patch_size audio_key",
+        "dataloader_num_workers use_shm validation_shuffle audio_key",
         "how rows are loaded there: no numbers depend on it",
     ),
 ]

@@ -137,3 +137,11 @@ def _length(there: There, here: Here) -> None:
     if prompts and "async_training.staleness_threshold" in there:
         size = here.value("data.rollout_batch_size") or 1
         here.set("trainer.max_steps", max(1, prompts // size), "rollout.total_rollout_steps")
+
+
+@rule("pixels")
+def _pixels(there: There, here: Here) -> None:
+    """Images keep their size there unless it is extreme; whet's own default enlarges small ones."""
+    square = (2 * there.count("data.image_patch_size", 14)) ** 2
+    here.set("data.min_pixels", 4 * square, "data.image_patch_size", given=False)
+    here.set("data.max_pixels", 16384 * square, "data.image_patch_size", given=False)
