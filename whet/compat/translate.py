@@ -88,6 +88,7 @@ def _prune(made: Translation, system: System, fixed: bool) -> None:
         if made.settings.get("algorithm.adv_estimator", Setting("", "grpo", (), False)).value != "gae":
             for key in [key for key in made.settings if key.startswith("worker.critic.")]:
                 del made.settings[key]
+            made.refused = [remark for remark in made.refused if not remark.key.startswith("critic.")]
     defaults = Config()
     for key, setting in list(made.settings.items()):
         default = get(defaults, key) if key in all_keys() else None

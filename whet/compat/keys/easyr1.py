@@ -22,7 +22,7 @@ _SAME_PLACE = "read by nobody there: the key of the same name in algorithm count
 _SPECIAL: list[Row] = [
     *harmless("worker.*.use_torch_compile", "nothing is compiled here, and nothing depends on it"),
     *harmless("worker.*.padding_free", "samples are always packed"),
-    *harmless("worker.*.strategy", "shards are FSDP2's"),
+    *harmless("worker.actor.strategy worker.critic.strategy worker.ref.strategy", "shards are FSDP2's"),
     *harmless("worker.*.fsdp.use_orig_params worker.*.fsdp.enable_rank0_init", "how FSDP is set up there"),
     *harmless("worker.rollout.disable_tqdm", "engines draw no bar of their own here"),
     *harmless("trainer.ray_timeline", "no timeline is written here"),

@@ -56,6 +56,7 @@ ROWS: list[Row] = [
     *mapped("reward_model.reward_manager", "", "one scorer of math and code there", rule="reward_or1"),
     *absent("reward_model.is_power4_reward", "a reward to the fourth power is not here; set it to False", (False,)),
     *harmless("reward_model.is_long_penalty reward_model.is_binary_reward", "read by nobody, or as whet does it"),
+    *harmless("critic.kl_ctrl.*", _NO_REFERENCE),
     *harmless("data.val_batch_size", "the whole validation set is taken at once there"),
     *harmless("trainer.val_generations_to_log_to_wandb_*", "how tables are logged there"),
 ]

@@ -56,7 +56,11 @@ def model_rows(part: str) -> list[Row]:
         *absent("lora.dropout", "adapters have no dropout here; set it to 0", when="lora.rank"),
         *harmless("lora lora.*", "Megatron's way to make adapters: no numbers depend on it with its usual values"),
         *absent("target_parameters", "adapters of parameters that are no modules are not here"),
-        *mapped("custom_chat_template", "data.override_chat_template" if part == "actor" else ""),
+        *(
+            mapped("custom_chat_template", "data.override_chat_template")
+            if part == "actor"
+            else harmless("custom_chat_template", "the critic reads the actor's prompts")
+        ),
         *absent("hf_config_path", "the config is read from the model's folder; put config.json there"),
         *absent("external_lib", "no Python module is imported for the model; see algorithm.extensions for functions"),
         *absent("mtp.enable", "multi-token prediction is not here; set it to False"),
