@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 CAPTURED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("captured.json").read_text())
-TEXT, VISION = "whet/quickstart", "whet/shapes"
+TEXT, VISION = "whet/quickstart", "whet/vision"
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _PIXELS = ["data.min_pixels=784", "data.max_pixels=50176"]
 
@@ -88,6 +88,7 @@ def _supervised(arguments: list[str], folder: Path) -> list[str]:
         f"trainer.default_local_dir={folder}/run",
         "trainer.total_training_steps=2",
         "data.train_batch_size=4",
+        "data.max_length=128",
         "trainer.logger=[console]",
         "ulysses_sequence_parallel_size=1",
         *plain,

@@ -41,7 +41,7 @@ def job_of(
     made = translate(known, entry, arguments, Path.cwd(), fixed)
     raise_problems([f"{known.title} refuses this command too: {reason}" for reason in made.original])
     raise_problems(map(str, made.refused))
-    if under_torchrun:  # which decides on the devices
+    if under_torchrun or entry.job == "sft":  # torchrun decides on the devices; without it there is one
         for key in _DEVICES:
             made.settings.pop(key, None)
     return Job(entry.job, [*arguments_of(made), *settings], made)
