@@ -104,7 +104,7 @@ def _checkpoint(config: Config) -> Iterator[str]:
     elif shards := next((each for each in (path / "actor", path) if any(each.glob(FOREIGN_SHARDS))), None):
         yield (
             f"trainer.load_checkpoint_path={show(folder)}: is a checkpoint of verl, EasyR1 or Skywork-OR1; write the "
-            f"model with whet merge --local_dir {shards} --target_dir FOLDER, and set worker.actor.model.model_path=FOLDER"
+            f"model with whet merge --local_dir {shards} --target_dir FOLDER, and name FOLDER as the model"
         )
 
 
