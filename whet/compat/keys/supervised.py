@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from whet.compat.keys.megatron import megatron_rows
 from whet.compat.keys.row import Row, Table, absent, harmless, mapped, renamed, under
 from whet.compat.keys.verl import TRAINER
-from whet.compat.keys.verl_models import PROFILING, megatron_rows, model_rows, optim_rows, sharding_rows
+from whet.compat.keys.verl_models import PROFILING, model_rows, optim_rows, sharding_rows
 
 DATA: list[Row] = [
     *mapped("train_files", "data.train_files", "a list becomes one text with commas", value="files"),

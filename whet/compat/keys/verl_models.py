@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from whet.compat.keys.megatron import FOLLOWS, ROUTING, megatron_rows
 from whet.compat.keys.row import Row, absent, harmless, mapped, renamed, under
 
 _KERNELS = "kernels and memory only: samples are always packed and log-probs computed in chunks here"
 _PASS = "batching of a forward pass: no numbers depend on it here"
-_FOLLOWS = "the reference follows the actor here"
-_ROUTING = (
-    "replaying the routing of experts between updates is not here; set it to disabled, or to R3: whet's native engine "
-    "samples with the learner's weights and code, which choose the same experts"
-)
 
 PROFILING = harmless(
     "*profiler* *.prometheus.* *.trace.*", "profiles and traces: no numbers depend on it; whet writes none of these"
@@ -147,68 +143,6 @@ def sharding_rows(part: str) -> list[Row]:
     ]
 
 
-def megatron_rows(part: str) -> list[Row]:
-    """Rows below `megatron`: the meaning survives, the machinery does not."""
-    to = f"worker.{part}"
-    learns = part == "actor"
-    return [
-        *(
-            mapped(
-                "tensor_model_parallel_size expert_model_parallel_size expert_tensor_parallel_size",
-                f"{to}.tensor_parallel_size",
-                "devices that each have a part of every layer, and of its experts",
-                rule="megatron",
-            )
-            if learns
-            else harmless(
-                "tensor_model_parallel_size expert_model_parallel_size expert_tensor_parallel_size",
-                f"the {part} is not cut by layers here: its devices share shards instead",
-            )
-        ),
-        *(
-            mapped(
-                "context_parallel_size", f"{to}.ulysses_size", "another algorithm, the same meaning", rule="megatron"
-            )
-            if part in ("actor", "critic")
-            else harmless("context_parallel_size", _FOLLOWS)
-        ),
-        *mapped("param_offload", f"{to}.offload.offload_params", given=True),
-        *(
-            mapped("optimizer_offload", f"{to}.offload.offload_optimizer", rule="offload")
-            if part != "ref"
-            else harmless("optimizer_offload", "the reference has no optimizer")
-        ),
-        *(
-            mapped(
-                "override_transformer_config.recompute_granularity",
-                f"{to}.model.enable_gradient_checkpointing",
-                "full and selective = true",
-                rule="megatron",
-            )
-            if learns
-            else harmless("override_transformer_config.recompute_granularity", "memory only")
-        ),
-        *absent(
-            "override_transformer_config.moe_aux_loss_coeff override_transformer_config.moe_z_loss_coeff",
-            "losses of the router are not here; set it to 0",
-            (0,),
-        ),
-        *absent("override_transformer_config.freeze_moe_router", "a frozen router is not here", (False,)),
-        *absent("override_transformer_config.mtp_*", "multi-token prediction is not here", (0, None)),
-        *absent("qat.enable", "quantization-aware training is not here; set it to False"),
-        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
-        *harmless(
-            "pipeline_model_parallel_size virtual_pipeline_model_parallel_size",
-            "no pipeline here: those devices share the batch and the shards instead",
-        ),
-        *harmless(
-            "dist_checkpointing_path use_dist_checkpointing",
-            "weights are read from model.path; a path in Megatron's format is not",
-        ),
-        *harmless("*", "how Megatron is set up there: no numbers depend on it"),
-    ]
-
-
 def actor_rows() -> list[Row]:
     """Rows below `actor_rollout_ref.actor`."""
     to = "worker.actor"
@@ -276,7 +210,7 @@ def actor_rows() -> list[Row]:
             rule="save_contents",
         ),
         *harmless("checkpoint.*", "how checkpoints are written there; whet's are atomic and hold everything"),
-        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
+        *absent("router_replay.mode", ROUTING, ("disabled", "R3")),
         *harmless("router_replay.*", "counts only with router_replay.mode"),
         *absent("shuffle", "mini-batches are taken in the order of the prompts; set it to False", (False,)),
         *absent("qat.enable", "quantization-aware training is not here; set it to False"),
@@ -298,9 +232,9 @@ def ref_rows() -> list[Row]:
         *under("fsdp_config", sharding_rows("ref")),
         *under("megatron", megatron_rows("ref")),
         *absent("model.path", "the reference is the actor's model before training"),
-        *absent("router_replay.mode", _ROUTING, ("disabled", "R3")),
+        *absent("router_replay.mode", ROUTING, ("disabled", "R3")),
         *harmless("log_prob_*", _PASS),
-        *harmless("*", _FOLLOWS, closed=True),
+        *harmless("*", FOLLOWS, closed=True),
     ]
 
 
