@@ -23,7 +23,7 @@ def test_the_files_are_the_names() -> None:
     assert {"chat", "config", "eval", "generate", "merge", "model", "serve", "sft", "train"} <= {*COMMANDS.built_in}
     for name, module in COMMANDS.built_in.items():
         assert module.removesuffix("_") == f"whet.cli.{name}"  # `as` is a word of Python's
-        assert (CLI / f"{name}.py").is_file()
+        assert (CLI / f"{module.rpartition('.')[2]}.py").is_file()
         assert isinstance(COMMANDS.find(name), Command)
 
 
