@@ -162,13 +162,6 @@ SYSTEMS = {
                     _hydra("verl_generation", {"generation": "verl_generation"}),
                     "generation",
                 ),
-                Entry(
-                    ("verl.trainer.main_generation_server",),
-                    "generate",
-                    _hydra("verl_main_ppo", _PPO, _NEWER),
-                    "verl",
-                    ("generation_server",),
-                ),
                 Entry(("verl.trainer.main_eval",), "eval", _hydra("verl_eval", {"evaluation": "verl_eval"}), "eval"),
                 _MERGE,
             ),
