@@ -22,9 +22,8 @@ from transformers.utils import logging as transformers_logging
 from whet.assets import resolve_data
 from whet.checkpoint.durable import replacing
 from whet.config import Config, run_folder, summary_lines
-from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
-from whet.data.files import Table, read_tables
+from whet.data.files import read_tables, with_answers
 from whet.errors import UserError
 from whet.evals.journal import Journal
 from whet.evals.progress import progress
@@ -103,7 +102,7 @@ def _open_dataset(config: Config, opened: Policy, console: Console) -> tuple[Pro
     files, resolve = resolve_data(config.generate.files, console.note), resolver(config)
     tables = read_tables(files, "generate.files", resolve)
     dataset = PromptDataset(
-        [_with_answers(table, config.data.answer_key) for table in tables],
+        [with_answers(table, config.data.answer_key) for table in tables],
         config.data,
         opened.tokenizer,
         "generate.files",
@@ -113,11 +112,6 @@ def _open_dataset(config: Config, opened: Policy, console: Console) -> tuple[Pro
     )
     console.note(f"data: {dataset.summary()}")
     return dataset, digest([[table.name, table.rows] for table in tables])
-
-
-def _with_answers(table: Table, name: str) -> Table:
-    """Rows that nobody scores need no answer."""
-    return Table(table.name, [row if lookup(row, name) is not MISSING else row | {name: None} for row in table.rows])
 
 
 def _about(config: Config, opened: Policy, dataset: PromptDataset, data: str, params: SamplingParams) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def generations(samples: Sequence[Sample], width: int) -> Table:
     table.add_column("answer", width=answer_width, overflow="fold")
     table.add_column("score", width=score_width, justify="right", no_wrap=True)
     for sample in samples:
-        score = sample.scores.get("overall")
+        score = sample.score("overall")
         table.add_row(
             Text(_cut(sample.prompt.text, 5 * prompt_width // 2, keep_head=0.0)),
             Text(_cut(sample.text, 5 * response_width // 2, keep_head=0.4)),

@@ -1,0 +1,1 @@
+"""Chat messages, formats of tool calls, and turns as token ids."""
