@@ -153,6 +153,28 @@ class Sample:
         before = [False, *(s.by_model for s in self.segments)]
         return sum(s.by_model and not earlier for s, earlier in zip(self.segments, before))
 
+    @property
+    def turn_rewards(self) -> list[float]:
+        """Rewards of the policy's turns, 0 for a turn that earned none."""
+        return [sum(s.reward or 0.0 for s in turn) for turn in self._by_turn()]
+
+    @property
+    def turn_tokens(self) -> list[int]:
+        """Number of tokens that the policy wrote in each turn."""
+        return [sum(len(s.ids) for s in turn if s.by_model) for turn in self._by_turn()]
+
+    def _by_turn(self) -> list[list[Segment]]:
+        """Return the segments of each turn of the policy, with what was answered behind it."""
+        turns: list[list[Segment]] = []
+        answered = True
+        for segment in self.segments:
+            if segment.by_model and answered:
+                turns.append([])
+            if turns:
+                turns[-1].append(segment)
+            answered = not segment.by_model
+        return turns
+
     def score(self, name: str) -> float | None:
         """Return a score by its name; `overall` with what segments earned, so that it is the reward in all."""
         return self.reward if name == "overall" and name in self.scores else self.scores.get(name)
