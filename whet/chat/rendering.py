@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 DATE = datetime.datetime(2024, 7, 26)  # Llama's own default; prompts must not change at midnight, nor after a resume
-_CODES = "".join(
-    f" | replace('{code}', '{DATE.strftime(code)}')" for code in "%Y %m %d %B %b %A %a %y %H %M %S %j".split()
-)
+_KNOWN_CODES = ("%Y", "%m", "%d", "%B", "%b", "%A", "%a", "%y", "%H", "%M", "%S", "%j")
+_CODES = "".join(f" | replace('{code}', '{DATE.strftime(code)}')" for code in _KNOWN_CODES)
 _PINNED_CLOCK = f"{{%- macro strftime_now(format) -%}}{{{{ format{_CODES} }}}}{{%- endmacro %}}"
 MARK = f"Zq{secrets.token_hex(8)}"  # letters and digits, which templates do not escape; nobody can guess it
 
@@ -49,7 +48,8 @@ class Rendering:
     ) -> None:
         """`keys` are variables of the template; `chat_template` replaces the tokenizer's own."""
         keys = dict(keys)
-        self._tokenizer, self._tools = tokenizer, tools or None
+        self._tokenizer = tokenizer
+        self._tools: list[Any] | None = list(tools) if tools else None
         self._template = keys.pop("chat_template", None)
         self.speaks_chat = bool(self._template or tokenizer.chat_template)
         self._keys = {"date_string": DATE.strftime("%d %b %Y")} | keys

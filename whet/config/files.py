@@ -21,6 +21,7 @@ _PATHS = (
     "algorithm.extensions",
     "worker.reward.reward_function",
     "worker.rollout.name",
+    "worker.rollout.env",
     "worker.actor.model.model_path",
     "worker.actor.model.tokenizer_path",
     "worker.critic.model.model_path",

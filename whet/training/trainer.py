@@ -7,7 +7,7 @@ not know how the packages do their parts, and names no algorithm.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,6 +31,9 @@ from whet.training.state import TrainerState, random_state, restore_optimizers, 
 from whet.training.store import RunStore
 from whet.types import Prompt, Sample
 
+if TYPE_CHECKING:
+    from whet.training.environments import Environments
+
 
 class Trainer(FitLoop):
     """Trains a policy on what its samples score."""
@@ -47,12 +50,13 @@ class Trainer(FitLoop):
         interrupt: Interrupt,
         console: Console,
         total_steps: int,
+        environments: Environments | None = None,
     ) -> None:
-        """`scorer` is None where the caller gives scores."""
+        """`scorer` is None where the caller or environments alone give scores."""
         super().__init__(run.config, store, interrupt, console, total_steps)
         self.data, self.model, self.stages, self.models = data, run.model, run.stages, models
         self.state, self.control = TrainerState(), Control(run.config)
-        self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer)
+        self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer, environments)
         self.batches = BatchMaker(self.rollouts, data.train, self.state, console)
         self._stage_ended = False
         self._shown: list[Sample] = []  # generations of the latest validation that no logger has seen yet

@@ -80,6 +80,12 @@ def _reward(config: Config) -> Iterator[str]:
             yield _missing(config, key, path, "file")
 
 
+def _environment(config: Config) -> Iterator[str]:
+    path = (config.worker.rollout.env or "").rpartition(":")[0]
+    if path.endswith((".py", PICKLE)) and not os.path.isfile(resolve_path(config, path)):
+        yield _missing(config, "worker.rollout.env", path, "file")
+
+
 def _models(config: Config) -> Iterator[str]:
     model = config.worker.actor.model
     for name, value in (("model_path", model.model_path), ("tokenizer_path", model.tokenizer_path)):
@@ -138,6 +144,7 @@ FILE_CHECKS: tuple[Check, ...] = (
     _extensions,
     _loggers,
     _reward,
+    _environment,
     _models,
     _checkpoint,
 )

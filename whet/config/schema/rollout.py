@@ -11,6 +11,7 @@ from whet.config.schema.model import DTYPES
 
 MODES = ("process", "inline", "server")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
+ENVS = Registry("worker.rollout.env", "whet.envs.adapters", "ENV", entry_points="whet.envs")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
 ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 
@@ -57,6 +58,22 @@ class RolloutConfig:
     replicas: int = key(1, "vllm: processes that share the device and the prompts", least=1, most=1024)
     disable_log_stats: bool = key(True, "no statistics from the engine")
     disable_tqdm: bool = key(False, "engines draw no progress bar of their own: must be false")
+    env: str | None = key(
+        None, "environment of episodes: path.py:Class, package.module:Class or NAME:ARGUMENT; null = single turns"
+    )
+    env_args: dict[str, Any] = field(
+        default_factory=dict, metadata=about("keyword arguments of the environment's constructor")
+    )
+    env_timeout: float = key(60.0, "seconds that one call of an environment may take", above=0, most=1_000_000)
+    max_turns: int = key(16, "most turns of the policy in an episode", least=1, most=1_000_000)
+    max_turn_tokens: int | None = key(
+        None, "most tokens of one turn; null = what is left of data.max_response_length", least=1, most=10_000_000
+    )
     val_override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
     )
+
+    @property
+    def plays_episodes(self) -> bool:
+        """True if an environment answers the policy."""
+        return self.env is not None

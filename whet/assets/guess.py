@@ -1,0 +1,63 @@
+"""The built-in `whet/guess`: a game of several turns, guess a number by hearing "higher" or "lower".
+
+The policy has six guesses for a number from 1 to 50. Halving what is left always finds it; guessing at random does one
+time in eight. This file makes the rows, and the demonstrations of the warm start, most of which are careless.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from whet.assets.folder import shipped_tokenizer, write_folder
+from whet.assets.quickstart import make_config
+from whet.assets.tokenizer import with_chat_template
+
+SEED = 1
+LOW, HIGH, GUESSES = 1, 50, 6
+PROMPT = f"Guess my number from {LOW} to {HIGH}."
+
+# How demonstrators guess and how often: only some look at the answers, so the warm-started model rarely wins.
+HABITS = {"careless": 0.88, "careful": 0.07, "halving": 0.05}
+
+Game = list[tuple[str, str]]  # each guess with its answer; the last answer is ""
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """Yield a row for every number."""
+    for secret in range(LOW, HIGH + 1):
+        yield {"prompt": PROMPT, "secret": secret}
+
+
+def play(rng: Random, habit: str) -> Game:
+    """Play one game as a demonstrator of this habit."""
+    secret, low, high = rng.randint(LOW, HIGH), LOW, HIGH
+    game: Game = []
+    for _ in range(GUESSES):
+        if habit == "careless":
+            guess = rng.randint(LOW, HIGH)
+        else:
+            guess = (low + high) // 2 if habit == "halving" else rng.randint(low, high)
+        if guess == secret:
+            return [*game, (str(guess), "")]
+        low, high = (max(low, guess + 1), high) if guess < secret else (low, min(high, guess - 1))
+        game.append((str(guess), "higher" if guess < secret else "lower"))
+    return game
+
+
+def demonstrations(seed: int) -> Iterator[Game]:
+    """Yield games without end."""
+    rng = Random(seed)
+    while True:
+        yield play(rng, rng.choices(list(HABITS), list(HABITS.values()))[0])
+
+
+def make_guess(folder: Path, say: Callable[[str], None]) -> None:
+    """Write `train.jsonl`, `test.jsonl` and the Hugging Face folder `model/` under `folder`."""
+    text = "".join(json.dumps(row) + "\n" for row in rows())
+    for name in ("train", "test"):  # the number is hidden, so the same rows serve both
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    tokenizer = with_chat_template(shipped_tokenizer("guess"))
+    write_folder("guess", make_config(tokenizer), tokenizer, folder / "model")
