@@ -40,11 +40,19 @@ class Environments:
         warn: Callable[[str], None],
     ) -> None:
         rollout = config.worker.rollout
-        self.name = rollout.env or ""
-        self._factory = env_factory(self.name, resolver(config), rollout.env_args)
+        self.name = rollout.env or "tools"
+        self._toolbox = None
+        if rollout.env is not None:
+            self._factory = env_factory(self.name, resolver(config), rollout.env_args)
+        else:
+            from whet.training.toolboxes import open_toolbox, tool_env
+
+            self._toolbox = open_toolbox(rollout, resolver(config))
+            self._factory = tool_env(self._toolbox, rollout.tool_format, _template(config, tokenizer, processor))
         self._fallback, self._warn = config.worker.reward.fallback, warn
         self._host = EnvHost()
-        self._seconds = rollout.env_timeout
+        # A step with tools takes as long as its slowest call, which has a limit of its own.
+        self._seconds = max(rollout.env_timeout, 2 * rollout.tool_timeout) if self._toolbox else rollout.env_timeout
         self._reported: set[tuple[str, str]] = set()
         self._last_failure = ""
         self._conversations = _conversations(config, tokenizer, ends, processor)
@@ -54,6 +62,8 @@ class Environments:
 
     def __exit__(self, *_: object) -> None:
         self._host.close()
+        if self._toolbox is not None:
+            self._toolbox.close()
 
     def check(self, rows: Sequence[Prompt]) -> None:
         """Reset an environment for a row and close it; `UserError` for one that cannot be made or is misused."""
@@ -128,9 +138,9 @@ def note_accuracy(samples: Sequence[Sample]) -> None:
 def _conversations(
     config: Config, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], processor: Processor | None
 ) -> Conversations:
-    template = template_text(config.data.override_chat_template, resolver(config))
-    if template is None and processor is not None and not tokenizer.chat_template:
-        template = processor.chat_template
+    template = _template(config, tokenizer, processor)
+    if template is not None and template == tokenizer.chat_template:
+        template = None
     keys = {} if template is None else {"chat_template": template}
     images = None
     if processor is not None:
@@ -138,3 +148,10 @@ def _conversations(
 
         images = ObservedImages(processor, config.data, bool(template or tokenizer.chat_template))
     return Conversations(tokenizer, ends, config.data.max_prompt_length, images, **keys)
+
+
+def _template(config: Config, tokenizer: PreTrainedTokenizerBase, processor: Processor | None) -> str | None:
+    """Return the chat template of a run: the config's, the tokenizer's or the processor's."""
+    chosen = template_text(config.data.override_chat_template, resolver(config))
+    own = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None
+    return chosen or own or (processor.chat_template if processor is not None and not tokenizer.chat_template else None)

@@ -1,6 +1,7 @@
 """Names that are not settable here, each with the sentence that says what to set instead.
 
-`DERIVED` are EasyR1's keys that follow from others. `REPLACED` are verl's names that have no key of the same meaning;
+`DERIVED` are EasyR1's keys that follow from others. `_TURNS = "tokens between turns are exact whatever the template does; leave it out"
+REPLACED` are verl's names that have no key of the same meaning;
 a name stands for everything below it too. `PLANNED` are parts of names that belong to features of a later version,
 wherever they stand in a name that is no key.
 """
@@ -62,6 +63,13 @@ REPLACED: dict[str, str] = {
     "algorithm.use_kl_in_reward": (
         "set algorithm.use_kl_loss=false for KL in the reward, algorithm.disable_kl=true for none"
     ),
+    "actor_rollout_ref.rollout.multi_turn.enable": "worker.rollout.tools or env makes episodes of several turns",
+    "actor_rollout_ref.rollout.multi_turn.max_user_turns": "set worker.rollout.max_turns, which counts the policy's turns",
+    "actor_rollout_ref.rollout.multi_turn.function_tool_path": "set worker.rollout.tools=[path.py:function]",
+    "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template": _TURNS,
+    "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode": _TURNS,
+    "actor_rollout_ref.rollout.multi_turn": "tools and turns are keys of worker.rollout; see docs/tools.md",
+    "data.tool_config_path": "set worker.rollout.tools",
     "custom_reward_function.path": "set worker.reward.reward_function=path.py:function",
     "custom_reward_function.name": "set worker.reward.reward_function=path.py:function",
     "data.tokenizer": "set worker.actor.model.tokenizer_path",
@@ -77,11 +85,10 @@ REPLACED: dict[str, str] = {
     "trainer.balance_batch": "micro-batches are balanced by tokens already; leave it out",
 }
 
-_AGENTS = "agents (several turns, tools, environments)"
+_AGENTS = "agents (programs that call the policy themselves)"
 _ASYNC = "asynchronous training"
 PLANNED: dict[str, str] = {
-    **dict.fromkeys(("multi_turn", "max_turns", "agent", "agents", "agent_loop", "interaction"), _AGENTS),
-    **dict.fromkeys(("tool", "tools", "tool_config_path", "env", "envs", "environment", "environments"), _AGENTS),
+    **dict.fromkeys(("agent", "agents", "agent_loop"), _AGENTS),
     **dict.fromkeys(("async", "async_training", "async_rollout", "fully_async", "max_staleness"), _ASYNC),
     **dict.fromkeys(("staleness", "staleness_threshold", "partial_rollout", "trigger_parameter_sync_step"), _ASYNC),
 }

@@ -10,6 +10,7 @@ from whet.config.registry import Registry
 from whet.config.schema.model import DTYPES
 
 MODES = ("process", "inline", "server")
+CUT_SIDES = ("left", "middle", "right")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
 ENVS = Registry("worker.rollout.env", "whet.envs.adapters", "ENV", entry_points="whet.envs")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
@@ -69,6 +70,23 @@ class RolloutConfig:
     max_turn_tokens: int | None = key(
         None, "most tokens of one turn; null = what is left of data.max_response_length", least=1, most=10_000_000
     )
+    tools: list[str] = field(
+        default_factory=list,
+        metadata=about("tools of the policy: names, path.py:function, verl's YAML, or a JSON of MCP servers"),
+    )
+    tool_args: dict[str, Any] = field(
+        default_factory=dict, metadata=about("arguments of tools' constructors, such as {search: {corpus: docs.jsonl}}")
+    )
+    tool_format: str | None = key(None, "format of calls; null = the one that the chat template writes")
+    tool_timeout: float = key(30.0, "seconds that one call of a tool may take", above=0, most=1_000_000)
+    max_parallel_calls: int = key(16, "calls of one turn that are run; further ones are refused", least=1, most=10_000)
+    max_tool_response_length: int = key(8192, "characters of a tool's result that the policy reads", least=1)
+    tool_response_truncate_side: str = key(
+        "middle", "what of a longer result is cut: left keeps its end, right its beginning", choices=CUT_SIDES
+    )
+    interaction: str | None = key(
+        None, "YAML of a simulated user (verl's interaction) that answers turns without calls"
+    )
     val_override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
     )
@@ -76,4 +94,4 @@ class RolloutConfig:
     @property
     def plays_episodes(self) -> bool:
         """True if an environment answers the policy."""
-        return self.env is not None
+        return self.env is not None or bool(self.tools) or self.interaction is not None
