@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "envs": {"chat"} | GROUND,
     "kernels": {"errors"},
     "sandbox": {"config", "errors"},
+    "chat": {"config", "errors"},
     "distributed": {"config", "errors", "system"},
     "checkpoint": {"errors"},
     "tracking": {"checkpoint"} | GROUND,

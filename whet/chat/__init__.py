@@ -1,1 +1,1 @@
-"""Chat messages, formats of tool calls, and turns as token ids."""
+"""Chats as models write them: messages, calls of tools, and turns that are never encoded twice."""

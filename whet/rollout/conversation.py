@@ -83,7 +83,7 @@ class Conversations:
     def _template(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
         known = json.dumps(tools, sort_keys=True, default=str)
         if known not in self._templates:
-            self._templates[known] = TurnTemplate(self.tokenizer, tools, **self._keys)
+            self._templates[known] = TurnTemplate(self.tokenizer, tools, ends=self.ends, **self._keys)
         return self._templates[known]
 
 
