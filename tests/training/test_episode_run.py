@@ -81,7 +81,9 @@ def comparable(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     return weights, optimizer, [{k: v for k, v in m.items() if not k.startswith("rollout/log_prob")} for m in metrics]
 
 
-def test_a_killed_run_resumes_to_the_same_bits(alone: Path, tmp_path: Path, few_rows: tuple[str, str], env: str) -> None:
+def test_a_killed_run_resumes_to_the_same_bits(
+    alone: Path, tmp_path: Path, few_rows: tuple[str, str], env: str
+) -> None:
     process = start(tmp_path, *few_rows, *EPISODES, env)
     assert process.wait_for(lambda: "step 3/6" in process.text)
     process.kill()
