@@ -23,7 +23,6 @@ MAY_IMPORT = {
     "system": {"errors"},
     "config": {"errors", "system"},
     "assets": GROUND,
-    "chat": {"model"} | GROUND,
     "envs": {"chat"} | GROUND,
     "kernels": {"errors"},
     "sandbox": {"config", "errors"},

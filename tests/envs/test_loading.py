@@ -62,7 +62,8 @@ def test_a_module_and_a_built_in_name() -> None:
 def test_names_that_lead_nowhere(file: Path, name: str, options: dict[str, int], said: str) -> None:
     with pytest.raises(UserError) as error:
         env_factory(name.format(file=file, folder=file.parent), options=options)
-    assert said in str(error.value) and str(error.value).startswith("worker.rollout.env=")
+    assert said in str(error.value)
+    assert str(error.value).startswith("worker.rollout.env=")
 
 
 def test_a_file_that_cannot_be_imported(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def test_observations_of_every_kind(value: Any, contents: list[str], images: int
     observed = read_observation(value, "user")
     assert observed is not None
     assert [message["content"] for message in observed.messages] == contents
-    assert len(observed.images) == images and all(isinstance(image, Image.Image) for image in observed.images)
+    assert len(observed.images) == images
+    assert all(isinstance(image, Image.Image) for image in observed.images)
 
 
 @pytest.mark.parametrize(

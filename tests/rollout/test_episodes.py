@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from tiny_models import Tiny
 from whet.chat.turns import Appended
 from whet.envs.host import EnvHost
 from whet.envs.session import EnvFailure, EnvSession
+from whet.learn.scoring import score
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
@@ -23,12 +24,13 @@ from whet.rollout.single_turn import SingleTurn
 from whet.types import Prompt, Sample
 
 END = 1  # the token that ends a turn
+LIMITS = Limits(8, 200, 6)
 
 
 class Game:
     """Says "now" after each turn; ends after `turns` of them. What happens in a turn is up to subclasses."""
 
-    opened: list[Game] = []
+    opened: ClassVar[list[Game]] = []
     turns = 3
 
     def __init__(self) -> None:
@@ -79,7 +81,7 @@ def episodes(
     llama: Tiny,
     host: EnvHost,
     env: Callable[[], Any],
-    limits: Limits = Limits(8, 200, 6),
+    limits: Limits = LIMITS,
     failures: Failures | None = None,
     seconds: float = 20.0,
 ) -> Episodes:
@@ -116,11 +118,15 @@ def test_ids_are_those_the_engine_saw_and_log_probs_those_of_one_forward_pass(
     reference = llama.reference()
     for i, sample in enumerate(samples):
         assert [segment.by_model for segment in sample.segments] == [True, False, True, False, True]
-        assert sample.turns == 3 and sample.turn_rewards == [0.5] * 3 and sample.end == "played"
-        assert sample.prompt is samples[0].prompt and sample.index == i
+        assert sample.turns == 3
+        assert sample.turn_rewards == [0.5] * 3
+        assert sample.end == "played"
+        assert sample.prompt is samples[0].prompt
+        assert sample.index == i
         whole = sample.prompt.ids + sample.ids
         last = [ids for ids, id_ in seen if id_ == 10 + i][-1]
-        assert whole[: len(last)] == last and len(whole) == len(last) + len(sample.segments[-1].ids)
+        assert whole[: len(last)] == last
+        assert len(whole) == len(last) + len(sample.segments[-1].ids)
         exact = torch.tensor(full_log_probs(reference, sample, 1.0))
         drawn = torch.tensor(sample.mask).bool()
         torch.testing.assert_close(torch.tensor(sample.log_probs)[drawn], exact[drawn], atol=1e-4, rtol=1e-4)
@@ -178,7 +184,9 @@ def test_an_environment_that_never_ends_is_ended(
             return "stop here and now", 0.0, False, {}
 
     for sample in play(episodes(engine, llama, host, Endless, limits), prompt):
-        assert sample.end == end and len(sample.ids) <= limits.tokens and sample.segments[-1].by_model
+        assert sample.end == end
+        assert len(sample.ids) <= limits.tokens
+        assert sample.segments[-1].by_model
         assert turns is None or sample.turns == turns
 
 
@@ -224,9 +232,12 @@ def test_an_environment_that_fails_costs_its_own_sample(
     failures: Failures = []
     samples = play(episodes(engine, llama, host, env, failures=failures, seconds=1.0), prompt)
     failed = [sample for sample in samples if sample.failure]
-    assert [sample.failure for sample in failed] == [f"env {kind}"] and failed[0].turns == 2
-    assert failed[0].turn_rewards == [0.0, 0.0] and failed[0].end == f"step {kind}"
-    assert str(failures[0]).startswith(said) and len(failures) == 1
+    assert [sample.failure for sample in failed] == [f"env {kind}"]
+    assert failed[0].turns == 2
+    assert failed[0].turn_rewards == [0.0, 0.0]
+    assert failed[0].end == f"step {kind}"
+    assert str(failures[0]).startswith(said)
+    assert len(failures) == 1
     assert all(sample.end == "played" for sample in samples if not sample.failure)
     assert [game.closed for game in Game.opened] == [1] * 4
 
@@ -240,7 +251,9 @@ def test_an_environment_that_fails_before_the_first_turn_leaves_a_sample_that_no
 
     failures: Failures = []
     (sample,) = play(episodes(engine, llama, host, NoReset, failures=failures), prompt, n=1)
-    assert sample.mask == [0] and sample.turns == 0 and sample.failure == "env bad result"
+    assert sample.mask == [0]
+    assert sample.turns == 0
+    assert sample.failure == "env bad result"
     assert "reset returned a wrong value: the observation must be text" in str(failures[0])
 
 
@@ -253,7 +266,9 @@ def test_a_close_that_raises_is_reported_and_costs_nothing(
 
     failures: Failures = []
     (sample,) = play(episodes(engine, llama, host, BadClose, failures=failures), prompt, n=1)
-    assert sample.failure is None and sample.end == "played" and "close raised OSError: gone" in str(failures[0])
+    assert sample.failure is None
+    assert sample.end == "played"
+    assert "close raised OSError: gone" in str(failures[0])
 
 
 def test_environments_are_closed_when_the_rollout_is_cancelled(
@@ -302,7 +317,8 @@ def test_reset_may_add_to_the_prompt_or_replace_it_and_takes_a_seed_that_a_group
         samples = play(episodes(engine, llama, host, env), prompt)
         assert all(sample.prompt is samples[0].prompt for sample in samples)
         assert samples[0].prompt.text == llama.tokenizer.decode(samples[0].prompt.ids) == text
-    assert len(set(seeds)) == 1 and len(seeds) == 4
+    assert len(set(seeds)) == 1
+    assert len(seeds) == 4
 
 
 def test_a_template_that_rewrites_earlier_turns_starts_a_branch(
@@ -313,12 +329,19 @@ def test_a_template_that_rewrites_earlier_turns_starts_a_branch(
     anew = [4, 200, 201, 3]
     template.append = lambda messages, written, added: Appended(anew, True)  # type: ignore[method-assign]
     (sample,) = play(rollout, prompt, n=1)
-    assert len(sample.branches) == 3 and sum(sample.branches) == len(sample.ids)
+    assert len(sample.branches) == 3
+    assert sum(sample.branches) == len(sample.ids)
     last = sample.segments[-1]
     # The third turn was drawn behind the conversation as it was written anew, and nothing else.
     alone = Sample.written(Prompt("x", anew, ""), last.ids, last.log_probs, "stop")
     exact = full_log_probs(llama.reference(), alone, 1.0)
     torch.testing.assert_close(torch.tensor(last.log_probs), torch.tensor(exact), atol=1e-4, rtol=1e-4)
+    # The learner sees each turn in the branch in which it was drawn.
+    drawn = torch.tensor(sample.mask).bool()
+    for share in (True, False):
+        with torch.no_grad():
+            learned = score(llama.model(), [sample], 1.0, share_prefix=share).log_probs_BT[0]
+        torch.testing.assert_close(learned[drawn], torch.tensor(sample.log_probs)[drawn], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow

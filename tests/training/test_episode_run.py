@@ -63,13 +63,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory, few_rows: tuple[str, str], e
 
 def test_metrics_and_samples_tell_of_turns_rewards_and_ends(alone: Path, env: str) -> None:
     last = read_metrics(alone / "metrics.jsonl")[-1]
-    assert last["turns/mean"] == 2 and last["env/end_played"] == 1 and last["env/failed"] == 0
+    assert last["turns/mean"] == 2
+    assert last["env/end_played"] == 1
+    assert last["env/failed"] == 0
     rows = pq.read_table(alone / "samples" / "train_000006.parquet").to_pylist()
     assert last["reward/overall"] == pytest.approx(sum(row["reward"] for row in rows) / len(rows))
     assert last["env/right"] == pytest.approx(sum(row["info/right"] for row in rows) / len(rows))
     for row in rows:
-        assert row["turns"] == len(row["turn_rewards"]) == 2 and row["end"] == "played"
-        assert row["reward"] == pytest.approx(sum(row["turn_rewards"])) and "again" in row["response"]
+        assert row["turns"] == len(row["turn_rewards"]) == 2
+        assert row["end"] == "played"
+        assert row["reward"] == pytest.approx(sum(row["turn_rewards"]))
+        assert "again" in row["response"]
     closed = (Path(env.partition("=")[2].rpartition(":")[0]).parent / "closed").read_text()
     # 6 steps of 16 episodes, 3 validations of 6 rows with 2 samples, and the dry run.
     assert len(closed) == 6 * 16 + 3 * 6 * 2 + 1
@@ -99,9 +103,11 @@ def test_environments_that_fail_cost_their_samples_and_are_counted(
     code, text = train(tmp_path, *few_rows, *EPISODES, *short, env, "worker.rollout.env_args.fail=some")
     assert code == 0, text
     (metrics,) = settled(run_folder(tmp_path) / "metrics.jsonl")
-    assert 0 < metrics["env/failed"] < 16 and metrics["env/failed"] == metrics["env/failed_raised"]
+    assert 0 < metrics["env/failed"] < 16
+    assert metrics["env/failed"] == metrics["env/failed_raised"]
     assert metrics["reward/failed"] == 0
-    assert "raised ValueError: three again" in text and "so the sample scores worker.reward.fallback=0" in text
+    assert "raised ValueError: three again" in text
+    assert "so the sample scores worker.reward.fallback=0" in text
     assert "again.py:Again: step of turn" in text.replace("\n", " ")
 
 
@@ -109,7 +115,8 @@ def test_a_run_whose_environments_all_fail_stops(tmp_path: Path, few_rows: tuple
     code, text = train(tmp_path, *few_rows, *EPISODES, env, "worker.rollout.env_args.fail=always")
     assert code == 1, text
     assert "failed in all 12 episodes (12 raised), so none has a score" in text
-    assert "step of turn 1 raised ConnectionError: nobody is there" in text and "Traceback" not in text
+    assert "step of turn 1 raised ConnectionError: nobody is there" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(
@@ -126,4 +133,5 @@ def test_bad_settings_are_named_before_any_work(
 ) -> None:
     code, text = train(tmp_path, *few_rows, *EPISODES, env, argument)
     assert code == 2, text
-    assert said in " ".join(text.split()) and "Traceback" not in text
+    assert said in " ".join(text.split())
+    assert "Traceback" not in text
