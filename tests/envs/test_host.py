@@ -37,7 +37,11 @@ def test_blocking_and_async_calls_return_what_they_return(host: EnvHost) -> None
     assert asyncio.run(both()) == [6, 4, 10]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), StopIteration()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no"), SystemExit(3), StopIteration(), asyncio.CancelledError()],
+    ids=lambda e: type(e).__name__,
+)
 def test_whatever_a_call_raises_reaches_the_caller_and_the_host_goes_on(host: EnvHost, error: BaseException) -> None:
     def blocking() -> None:
         raise error
