@@ -1,7 +1,7 @@
 """The built-in `whet/guess`: a game of several turns, guess a number by hearing "higher" or "lower".
 
-The policy has six guesses for a number from 1 to 50. Halving what is left always finds it; guessing at random does one
-time in eight. This file makes the rows, and the demonstrations of the warm start, most of which are careless.
+The policy has six guesses for a number from 1 to 60. Halving what is left always finds it; guessing at random does one
+time in ten. This file makes the rows, and the demonstrations of the warm start, most guesses of which are careless.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from whet.assets.quickstart import make_config
 from whet.assets.tokenizer import with_chat_template
 
 SEED = 1
-LOW, HIGH, GUESSES = 1, 50, 6
+LOW, HIGH, GUESSES = 1, 60, 6
 PROMPT = f"Guess my number from {LOW} to {HIGH}."
 
-# How demonstrators guess and how often: only some look at the answers, so the warm-started model rarely wins.
-HABITS = {"careless": 0.88, "careful": 0.07, "halving": 0.05}
+# How demonstrators come to a guess and how often: few look at the answers, so the warm-started model rarely wins.
+HABITS = {"careless": 0.75, "careful": 0.10, "halving": 0.15}
 
 Game = list[tuple[str, str]]  # each guess with its answer; the last answer is ""
 
@@ -31,15 +31,15 @@ def rows() -> Iterator[dict[str, object]]:
         yield {"prompt": PROMPT, "secret": secret}
 
 
-def play(rng: Random, habit: str) -> Game:
-    """Play one game as a demonstrator of this habit."""
+def play(rng: Random) -> Game:
+    """Play one game as a demonstrator, whose habit may change with every guess."""
     secret, low, high = rng.randint(LOW, HIGH), LOW, HIGH
     game: Game = []
-    for _ in range(GUESSES):
+    for habit in rng.choices(list(HABITS), list(HABITS.values()), k=GUESSES):
         if habit == "careless":
             guess = rng.randint(LOW, HIGH)
         else:
-            guess = (low + high) // 2 if habit == "halving" else rng.randint(low, high)
+            guess = (low + high) // 2 if habit == "halving" else rng.randint(low, high)  # of what is left
         if guess == secret:
             return [*game, (str(guess), "")]
         low, high = (max(low, guess + 1), high) if guess < secret else (low, min(high, guess - 1))
@@ -51,7 +51,7 @@ def demonstrations(seed: int) -> Iterator[Game]:
     """Yield games without end."""
     rng = Random(seed)
     while True:
-        yield play(rng, rng.choices(list(HABITS), list(HABITS.values()))[0])
+        yield play(rng)
 
 
 def make_guess(folder: Path, say: Callable[[str], None]) -> None:

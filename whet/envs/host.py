@@ -103,7 +103,9 @@ class EnvHost:
         except asyncio.CancelledError:
             self._abandon(running)
             raise
-        value, error = waiting.result()
+        value, error = (None, asyncio.CancelledError()) if waiting.cancelled() else waiting.result()
+        if isinstance(error, asyncio.CancelledError):  # the caller must not take it for its own cancellation
+            raise RuntimeError("the call was cancelled by its own code") from error
         if error is not None:
             raise error
         return value

@@ -70,7 +70,7 @@ def _made(found: Any, name: str, options: Mapping[str, Any]) -> Tool:
     if inspect.isclass(found):
         given = options.get(getattr(found, "name", ""), options.get(name, {}))
         try:
-            return found(**dict(given or {}))  # type: ignore[no-any-return]
+            return found(**dict(given or {}))  # type: ignore[return-value]
         except UserError:
             raise
         except Exception as error:

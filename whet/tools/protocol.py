@@ -26,19 +26,19 @@ class Tool(Protocol):
     name: str
     schema: dict[str, Any]  # {"type": "function", "function": {"name", "description", "parameters"}}
 
-    def create(self, sample_id: str, **row_kwargs: Any) -> None:
+    def create(self, sample_id: str, **row_kwargs: Any) -> Any:
         """Begin a sample; `row_kwargs` are the row's own settings of this tool."""
         ...
 
-    def execute(self, sample_id: str, arguments: dict[str, Any]) -> ToolResult:
-        """Run one call. Whatever it raises becomes an observation."""
+    def execute(self, sample_id: str, arguments: dict[str, Any]) -> Any:
+        """Run one call and return a `ToolResult`. Whatever it raises becomes an observation."""
         ...
 
-    def reward(self, sample_id: str) -> float | None:
+    def reward(self, sample_id: str) -> Any:
         """Return what the tool's use earned by the end of the episode; None for nothing."""
         ...
 
-    def release(self, sample_id: str) -> None:
+    def release(self, sample_id: str) -> Any:
         """End a sample; called once for each `create`, whatever happens."""
         ...
 
@@ -49,14 +49,14 @@ class PlainTool:
     name: str
     schema: dict[str, Any]
 
-    def create(self, sample_id: str, **row_kwargs: Any) -> None:
+    def create(self, sample_id: str, **row_kwargs: Any) -> Any:
         """Begin a sample."""
 
-    def reward(self, sample_id: str) -> float | None:
+    def reward(self, sample_id: str) -> Any:
         """Return no reward."""
         return None
 
-    def release(self, sample_id: str) -> None:
+    def release(self, sample_id: str) -> Any:
         """End a sample."""
 
 

@@ -36,7 +36,7 @@ class VerlTool(PlainTool):
         self.name = schema["function"]["name"]
         self._ids: dict[str, Any] = {}
 
-    async def create(self, sample_id: str, **row_kwargs: Any) -> None:  # type: ignore[override]
+    async def create(self, sample_id: str, **row_kwargs: Any) -> None:
         """Create an instance; verl hands the row's settings over as one keyword, older tools name them."""
         known = inspect.signature(self._tool.create).parameters
         given = {name: value for name, value in row_kwargs.items() if name in known}
@@ -54,7 +54,7 @@ class VerlTool(PlainTool):
         images = response.get("image") if isinstance(response, dict) else getattr(response, "image", None)
         return ToolResult("" if text is None else str(text), list(images or []), float(reward or 0.0))
 
-    async def release(self, sample_id: str) -> None:  # type: ignore[override]
+    async def release(self, sample_id: str) -> None:
         """Release the instance."""
         await _awaited(self._tool.release(self._ids.pop(sample_id, sample_id)))
 

@@ -1,7 +1,6 @@
 """Names that are not settable here, each with the sentence that says what to set instead.
 
-`DERIVED` are EasyR1's keys that follow from others. `_TURNS = "tokens between turns are exact whatever the template does; leave it out"
-REPLACED` are verl's names that have no key of the same meaning;
+`DERIVED` are EasyR1's keys that follow from others. `REPLACED` are verl's names that have no key of the same meaning;
 a name stands for everything below it too. `PLANNED` are parts of names that belong to features of a later version,
 wherever they stand in a name that is no key.
 """
@@ -36,6 +35,7 @@ DERIVED: dict[str, str] = {
     "worker.rollout.trust_remote_code": "it follows worker.actor.model.trust_remote_code; set that",
 }
 
+_TURNS = "tokens between turns are exact whatever the template does; leave it out"
 REPLACED: dict[str, str] = {
     "actor_rollout_ref.rollout.prompt_length": "set data.max_prompt_length",
     "actor_rollout_ref.rollout.response_length": "set data.max_response_length",
@@ -64,7 +64,7 @@ REPLACED: dict[str, str] = {
         "set algorithm.use_kl_loss=false for KL in the reward, algorithm.disable_kl=true for none"
     ),
     "actor_rollout_ref.rollout.multi_turn.enable": "worker.rollout.tools or env makes episodes of several turns",
-    "actor_rollout_ref.rollout.multi_turn.max_user_turns": "set worker.rollout.max_turns, which counts the policy's turns",
+    "actor_rollout_ref.rollout.multi_turn.max_user_turns": "set worker.rollout.max_turns (the policy's)",
     "actor_rollout_ref.rollout.multi_turn.function_tool_path": "set worker.rollout.tools=[path.py:function]",
     "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template": _TURNS,
     "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode": _TURNS,
