@@ -142,7 +142,7 @@ def check(template: str, count: int) -> tuple[Counter[str], list[str]]:
         if with_tools not in turns:
             turns[with_tools] = TurnTemplate(tokenizer, TOOLS if with_tools else None)
         try:
-            _converse(turns[with_tools], tokenizer, chats, found, problems, f"seed {seed}")
+            converse(turns[with_tools], tokenizer, chats, found, problems, f"seed {seed}")
         except UserError as error:
             found["refused"] += 1
             if found["refused"] == 1:
@@ -150,7 +150,7 @@ def check(template: str, count: int) -> tuple[Counter[str], list[str]]:
     return found, problems
 
 
-def _converse(
+def converse(
     turns: TurnTemplate,
     tokenizer: PreTrainedTokenizerFast,
     chats: Chats,
@@ -250,10 +250,9 @@ def main() -> int:
             continue
         wrong += found["wrong"]
         splits = " ".join(f"{name[6:]}={number}" for name, number in sorted(found.items()) if name.startswith("split:"))
-        print(
-            f"{file.stem:45} turns={found['turns']} exact={found['exact']} splits[{splits}] refused={found['refused']} needless={found['needless']} compared={found['compared']}/{found['ids compared']} wrong={found['wrong']}",
-            flush=True,
-        )
+        counts = " ".join(f"{name}={found[name]}" for name in ("turns", "exact", "refused", "needless", "wrong"))
+        compared = f"compared={found['compared']}/{found['ids compared']}"
+        print(f"{file.stem:45} {counts} {compared} splits[{splits}]", flush=True)
         for problem in problems[: options.problems]:
             print(f"    {problem}")
     return 1 if wrong else 0

@@ -41,10 +41,6 @@ def _load(name: str, options: Mapping[str, Any], resolve: Callable[[str], Path])
         from whet.tools.verl import load_config
 
         return load_config(Path(resolve(name)))
-    if name.endswith(".json"):
-        from whet.tools.mcp import load_servers
-
-        return load_servers(Path(resolve(name)))
     if name in TOOLS.names:
         return [_made(TOOLS.find(name), name, options)]
     path, colon, attribute = name.rpartition(":")

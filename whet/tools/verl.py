@@ -66,12 +66,7 @@ def load_config(path: Path) -> list[Tool]:
         label = f"{path}: tool {number}"
         config = dict(entry.get("config") or {})
         if config.get("type") == "mcp":
-            from whet.tools.mcp import load_servers
-
-            chosen = entry.get("mcp") or {}
-            servers = path.parent / str(chosen.get("mcp_servers_config_path", ""))
-            tools += load_servers(servers, chosen.get("tool_selected_list"), config.get("timeout"))
-            continue
+            raise UserError(f"{label}: tools of MCP servers are not in this version yet; remove the entry")
         schema = entry.get("tool_schema")
         made = _make(entry, label, config, Schema(schema) if schema else None)
         own = schema or _schema_of(made, label)

@@ -72,7 +72,7 @@ class RolloutConfig:
     )
     tools: list[str] = field(
         default_factory=list,
-        metadata=about("tools of the policy: names, path.py:function, verl's YAML, or a JSON of MCP servers"),
+        metadata=about("tools of the policy: built-in names, path.py:function, or a YAML as verl's"),
     )
     tool_args: dict[str, Any] = field(
         default_factory=dict, metadata=about("arguments of tools' constructors, such as {search: {corpus: docs.jsonl}}")
