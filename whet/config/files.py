@@ -22,6 +22,8 @@ _PATHS = (
     "worker.reward.reward_function",
     "worker.rollout.name",
     "worker.rollout.env",
+    "worker.rollout.tools",
+    "worker.rollout.interaction",
     "worker.actor.model.model_path",
     "worker.actor.model.tokenizer_path",
     "worker.critic.model.model_path",

@@ -86,6 +86,19 @@ def _environment(config: Config) -> Iterator[str]:
         yield _missing(config, "worker.rollout.env", path, "file")
 
 
+def _tools(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
+    if rollout.env is not None and (rollout.tools or rollout.interaction):
+        key = "tools" if rollout.tools else "interaction"
+        yield f"worker.rollout.{key} and worker.rollout.env are both set: tools are an environment of their own; drop one"
+    for spec in rollout.tools:
+        path = spec if spec.endswith((".yaml", ".yml")) else spec.rpartition(":")[0]
+        if path.endswith((".py", ".yaml", ".yml")) and not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, "worker.rollout.tools", path, "file")
+    if rollout.interaction is not None and not os.path.isfile(resolve_path(config, rollout.interaction)):
+        yield _missing(config, "worker.rollout.interaction", rollout.interaction, "file")
+
+
 def _models(config: Config) -> Iterator[str]:
     model = config.worker.actor.model
     for name, value in (("model_path", model.model_path), ("tokenizer_path", model.tokenizer_path)):
@@ -145,6 +158,7 @@ FILE_CHECKS: tuple[Check, ...] = (
     _loggers,
     _reward,
     _environment,
+    _tools,
     _models,
     _checkpoint,
 )
