@@ -90,7 +90,7 @@ def _tools(config: Config) -> Iterator[str]:
     rollout = config.worker.rollout
     if rollout.env is not None and (rollout.tools or rollout.interaction):
         key = "tools" if rollout.tools else "interaction"
-        yield f"worker.rollout.{key} and worker.rollout.env are both set: tools are an environment of their own; drop one"
+        yield f"worker.rollout.{key} and worker.rollout.env are both set, and exclude each other: drop one"
     for spec in rollout.tools:
         path = spec if spec.endswith((".yaml", ".yml")) else spec.rpartition(":")[0]
         if path.endswith((".py", ".yaml", ".yml")) and not os.path.isfile(resolve_path(config, path)):
