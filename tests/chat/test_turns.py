@@ -30,7 +30,8 @@ def test_random_conversations(name: str) -> None:
         converse(turns[seed % 4 == 0], tokenizer, Chats(seed), found, problems, f"seed {seed}")
     assert not problems, problems[:2]
     assert found["turns"] > 100
-    assert found["compared"] > 0.5 * found["turns"]
+    # A template that takes one call only has no rendering to compare with from the first turn with several on.
+    assert found["compared"] > 0.25 * found["turns"]
 
 
 @pytest.mark.parametrize(("name", "rewritten"), [("reasoning kept", False), ("reasoning dropped", True)])
