@@ -11,6 +11,7 @@ import pytest
 
 from whet.assets.examples import examples_folder
 from whet.assets.guess import GUESSES, HIGH, LOW, demonstrations, rows
+from whet.assets.project import TEXTS
 from whet.config.registry import read_file
 from whet.types import Prompt
 
@@ -53,3 +54,8 @@ def test_games_that_are_lost(game: Any, guesses: list[str], end: str) -> None:
     results = [env.step(guess) for guess in guesses]
     assert results[-1][2:] == (True, {"end": end, "accuracy": 0})
     assert sum(reward for _, reward, _, _ in results) <= 0
+
+
+def test_the_project_of_whet_new_has_the_same_environment() -> None:
+    example = examples_folder() / "agents" / "game" / "guess.py"
+    assert (TEXTS / "agent" / "env.py").read_text() == example.read_text()
