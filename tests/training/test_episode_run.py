@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from whet_process import outcome, run_folder, settled, start, train
+from whet_process import SMALL, outcome, run_folder, settled, start, train
 
 from whet.tracking import read_metrics
 
@@ -88,7 +88,7 @@ def comparable(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 def test_a_killed_run_resumes_to_the_same_bits(
     alone: Path, tmp_path: Path, few_rows: tuple[str, str], env: str
 ) -> None:
-    process = start(tmp_path, *few_rows, *EPISODES, env)
+    process = start(tmp_path, "train", *SMALL, *few_rows, *EPISODES, env)
     assert process.wait_for((run_folder(tmp_path) / "global_step_2").exists)
     process.kill()
     code, text = train(tmp_path, *few_rows, *EPISODES, env)
