@@ -55,5 +55,15 @@ def test_a_class_that_no_file_defines_plays_the_episodes(tmp_path: Path, quickst
 def test_what_is_no_environment(tmp_path: Path, quickstart: Path, env: Any, said: str) -> None:
     rows = [{"prompt": "Sort: 2 1"}] * 2
     with pytest.raises(whet.UserError) as error:
-        whet.train(str(quickstart / "model"), rows, env=env, output=tmp_path / "run", n=2, batch_size=2, steps=1)
+        whet.train(
+            str(quickstart / "model"),
+            rows,
+            env=env,
+            output=tmp_path / "run",
+            n=2,
+            batch_size=2,
+            max_response_length=64,
+            max_prompt_length=64,
+            steps=1,
+        )
     assert said in str(error.value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from whet_process import outcome, run_folder, settled, start, train
+from whet_process import SMALL, outcome, run_folder, settled, start, train
 
 from whet.tracking import read_metrics
 
@@ -88,8 +88,8 @@ def comparable(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 def test_a_killed_run_resumes_to_the_same_bits(
     alone: Path, tmp_path: Path, few_rows: tuple[str, str], env: str
 ) -> None:
-    process = start(tmp_path, *few_rows, *EPISODES, env)
-    assert process.wait_for(lambda: "step 3/6" in process.text)
+    process = start(tmp_path, "train", *SMALL, *few_rows, *EPISODES, env)
+    assert process.wait_for((run_folder(tmp_path) / "global_step_2").exists)
     process.kill()
     code, text = train(tmp_path, *few_rows, *EPISODES, env)
     assert code == 0, text
@@ -122,10 +122,10 @@ def test_a_run_whose_environments_all_fail_stops(tmp_path: Path, few_rows: tuple
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("worker.rollout.env=nowhere.py:Maze", "worker.rollout.env='nowhere.py': there is no such file"),
+        ("worker.rollout.env=nowhere.py:Maze", "worker.rollout.env=nowhere.py: there is no such file"),
         ("worker.rollout.env=singel_turn", "did you mean single_turn"),
         ("worker.rollout.env_args.depth=3", "does not take worker.rollout.env_args (depth)"),
-        ("worker.rollout.max_turns=0", "worker.rollout.max_turns=0: must be 1 or more"),
+        ("worker.rollout.max_turns=0", "worker.rollout.max_turns=0: must be at least 1"),
     ],
 )
 def test_bad_settings_are_named_before_any_work(
