@@ -15,7 +15,7 @@ GROUND = {"config", "types", "errors", "system"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed"}  # what any job that trains stands on
 JOBS = {"supervised", "evals", "merge", "serving", "prepare"}  # beside training, and like it for cli and api only
-BELOW = {"model", "kernels", "assets", "sandbox"} | GROUND
+BELOW = {"model", "kernels", "assets", "sandbox", "chat", "envs", "tools"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
     "types": set(),
@@ -23,8 +23,11 @@ MAY_IMPORT = {
     "system": {"errors"},
     "config": {"errors", "system"},
     "assets": GROUND,
+    "envs": {"chat"} | GROUND,
+    "tools": {"chat", "envs", "sandbox"} | GROUND,
     "kernels": {"errors"},
     "sandbox": {"config", "errors"},
+    "chat": {"config", "errors"},
     "distributed": {"config", "errors", "system"},
     "checkpoint": {"errors"},
     "tracking": {"checkpoint"} | GROUND,

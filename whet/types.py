@@ -32,6 +32,7 @@ class Prompt:
     answer: Any = None  # the ground truth that the reward function sees
     extra: dict[str, Any] = field(default_factory=dict)  # every column of the row
     media: Media | None = None
+    messages: list[dict[str, Any]] = field(default_factory=list)  # the chat that `text` was written from, if known
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class Segment:
     version: int = 0  # number of updates that the policy had seen when it wrote the tokens
     media: Media | None = None  # images and videos whose placeholder tokens are in `ids`
     reward: float | None = None  # earned by the end of this segment, besides the score of the whole sample
+    restart: bool = False  # True if what the policy reads from here on begins with `ids`, and nothing before is seen
 
 
 def segments_of(ids: Sequence[int], mask: Sequence[int]) -> list[Segment]:
@@ -71,10 +73,12 @@ class Sample:
     group: int | None = None  # samples with the same number are compared with each other; None where none are
     text: str = ""  # decoded `ids`, as the reward function reads them
     scores: dict[str, float] = field(default_factory=dict)  # "overall" drives training, the rest is logged
-    failure: str | None = None  # why the reward function gave no score ("raised", "timeout", ...), or None
+    failure: str | None = None  # why there is no score ("raised", "timeout", ..., "env raised", ...), or None
     dropped: bool = False  # True if a filter left its group out of training
     advantage: float = 0.0  # mean advantage over the response, for the sample log
     notes: dict[str, str] = field(default_factory=dict)  # texts of judges by their names, for the sample log
+    end: str | None = None  # why the episode ended, with an environment
+    info: dict[str, float] = field(default_factory=dict)  # numbers that the environment reported, the last of each name
 
     @classmethod
     def written(
@@ -135,10 +139,46 @@ class Sample:
         return min((s.version for s in self.segments if s.by_model), default=0)
 
     @property
+    def branches(self) -> list[int]:
+        """Number of tokens of each part of the response that sees nothing of the parts before it; usually one part."""
+        lengths = [0]
+        for segment in self.segments:
+            if segment.restart:
+                lengths.append(0)
+            lengths[-1] += len(segment.ids)
+        return lengths
+
+    @property
     def turns(self) -> int:
         """Number of times that the policy wrote; what several versions wrote without a break is one."""
         before = [False, *(s.by_model for s in self.segments)]
         return sum(s.by_model and not earlier for s, earlier in zip(self.segments, before))
+
+    @property
+    def turn_rewards(self) -> list[float]:
+        """Rewards of the policy's turns, 0 for a turn that earned none."""
+        return [sum(s.reward or 0.0 for s in turn) for turn in self._by_turn()]
+
+    @property
+    def turn_tokens(self) -> list[int]:
+        """Number of tokens that the policy wrote in each turn."""
+        return [sum(len(s.ids) for s in turn if s.by_model) for turn in self._by_turn()]
+
+    def _by_turn(self) -> list[list[Segment]]:
+        """Return the segments of each turn of the policy, with what was answered behind it."""
+        turns: list[list[Segment]] = []
+        answered = True
+        for segment in self.segments:
+            if segment.by_model and answered:
+                turns.append([])
+            if turns:
+                turns[-1].append(segment)
+            answered = not segment.by_model
+        return turns
+
+    def score(self, name: str) -> float | None:
+        """Return a score by its name; `overall` with what segments earned, so that it is the reward in all."""
+        return self.reward if name == "overall" and name in self.scores else self.scores.get(name)
 
     @property
     def reward(self) -> float:

@@ -26,12 +26,12 @@ _DEPTH = 4  # how far a search for what cannot be pickled goes
 
 
 def in_file(function: Callable[..., Any]) -> str | None:
-    """Return `path.py:function` for a function that a file defines at its top level, else None.
+    """Return `path.py:function` for a function or class that a file defines at its top level, else None.
 
     Not for functions of __main__, because reading the file again would run the script, nor for those of packages, whose
     relative imports need the package.
     """
-    if not inspect.isfunction(function):
+    if not inspect.isfunction(function) and not inspect.isclass(function):
         return None
     name, module_name = function.__name__, function.__module__
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
@@ -42,8 +42,8 @@ def in_file(function: Callable[..., Any]) -> str | None:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py") or not os.path.isfile(file):
         return None
-    if inspect.unwrap(function).__code__.co_filename != file:  # another file's, under this module's name
-        return None
+    if inspect.isfunction(function) and inspect.unwrap(function).__code__.co_filename != file:
+        return None  # another file's, under this module's name
     return f"{os.path.abspath(file)}:{name}"
 
 

@@ -22,6 +22,7 @@ from whet.rewards.registry import SCORERS
 
 MODEL = "worker.actor.model.model_path"
 REWARD = "worker.reward.reward_function"
+ENV = "worker.rollout.env"
 _ROWS = "rows given in Python"  # stands in the config until their file has a name
 
 
@@ -44,6 +45,7 @@ class Arguments:
     config: ConfigLike = None
     overrides: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
+    env: Any = None
 
 
 def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
@@ -58,6 +60,8 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
         arguments[MODEL] = ("model", model_name(given.model))
     if given.reward is not None:
         arguments[REWARD] = ("reward", reward_name(given.reward))
+    if given.env is not None:
+        arguments[ENV] = ("env", env_name(given.env))
     config = read_settings(job, given.config, given.overrides, given.keys or {}, arguments)
     if "\0" in (config.trainer.save_checkpoint_path or ""):
         raise UserError("output: a path cannot contain a null character")
@@ -68,6 +72,8 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     values |= _kept_template(config, inputs)
     if callable(given.reward):
         values[REWARD] = reward_spec(given.reward, inputs)
+    if callable(given.env):
+        values[ENV] = env_spec(given.env, inputs)
     values |= _kept_registered(config, inputs)
     return Call(with_values(config, values), inputs, folder)
 
@@ -154,6 +160,30 @@ def reward_spec(function: Callable[..., Any], inputs: Inputs) -> str:
         return spec
     name = name_of(function)
     return f"{inputs.add('reward', '.pickle', pickled(function, f'reward: the function {name}'))}:{name}"
+
+
+def env_name(env: Any) -> str:
+    """Return what the config says for an environment: the name as given, or a class's name."""
+    if isinstance(env, str):
+        if not env.strip():
+            raise UserError("env is empty; give a class, path.py:Class, or a name")
+        return env
+    if not callable(env):
+        raise UserError(f"env: expected a class with reset and step, or its name, got {type(env).__name__}")
+    from whet.api.callables import name_of
+
+    return f"environment.py:{name_of(env)}"  # replaced by its file once there is one
+
+
+def env_spec(env: Callable[..., Any], inputs: Inputs) -> str:
+    """Return `path:Class` for an environment, of its own file or of the file that it is pickled to."""
+    from whet.api.callables import in_file, name_of, pickled
+
+    spec = in_file(env)
+    if spec is not None:
+        return spec
+    name = name_of(env)
+    return f"{inputs.add('env', '.pickle', pickled(env, f'env: {name}'))}:{name}"
 
 
 @contextmanager

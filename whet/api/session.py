@@ -103,7 +103,7 @@ class Session:
     def score(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Fill `scores` of every sample by the reward function, in its worker processes; return how many failed."""
         rollouts = self._opened().rollouts
-        if rollouts.scorer is None:
+        if rollouts.scorer is None and rollouts.environments is None:
             raise UserError("the session has no reward function: give reward=..., or set sample.scores of each sample")
         return rollouts.score(_given_samples(samples))
 

@@ -24,6 +24,7 @@ from whet.tracking.run_folder import RunFolder
 from whet.training.checked import check_run
 from whet.training.data import Loaders
 from whet.training.interrupt import Interrupt
+from whet.training.job import open_environments
 from whet.training.model_folder import ModelFolder
 from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer
@@ -45,6 +46,7 @@ def open_session(config: Config, stack: ExitStack) -> Trainer:
     if config.worker.reward.is_named:
         scorer = stack.enter_context(open_scorer(config, run.model.tokenizer, console, folder.path))
         scorer.check([])
+    environments = open_environments(run, console, stack)
     store = open_store(run, folder, None, 1, console, stack, prints=False)  # the caller's loop prints its own lines
     prepare_device(run, console)
     models = open_models(
@@ -53,7 +55,7 @@ def open_session(config: Config, stack: ExitStack) -> Trainer:
     if scorer is not None:
         scorer.ready()
     interrupt = Interrupt(console.note)  # not entered: the caller's Ctrl-C is the caller's
-    return Trainer(run, Loaders(None, None), store, models, scorer, interrupt, console, steps)
+    return Trainer(run, Loaders(None, None), store, models, scorer, interrupt, console, steps, environments)
 
 
 def sampling(config: Config, n: Any, temperature: Any) -> SamplingParams:

@@ -45,6 +45,11 @@ def write_project(folder: Path, kind: str) -> list[Path]:
 def _rows(kind: str, name: str, count: int, folder: Path) -> Iterator[dict[str, Any]]:
     """Draw the rows of a file; those of two files have no prompt in common."""
     rng = Random(f"{kind} {name}")
+    if kind == "agent":
+        from whet.assets.guess import rows
+
+        yield from rows()
+        return
     if kind == "vision":
         yield from _picture_rows(rng, name.removesuffix(".jsonl"), count, folder)
         return

@@ -74,6 +74,12 @@ def _make_sentences(folder: Path, say: Say) -> None:
     make_sentences(folder, say)
 
 
+def _make_guess(folder: Path, say: Say) -> None:
+    from whet.assets.guess import make_guess
+
+    make_guess(folder, say)
+
+
 def _version(*files: str, weights: str = "") -> str:
     """Name a recipe by its source and the model it ships, so that no change of them leaves an old folder in use."""
     folder = Path(__file__).parent
@@ -112,6 +118,12 @@ def recipes() -> dict[str, Recipe]:
             disk=20 << 20,
             make=_make_sentences,
             suffix=".parquet",
+        ),
+        "guess": Recipe(
+            version=_version("guess.py", "quickstart.py", weights="guess"),
+            splits=("train", "test"),
+            disk=10 << 20,
+            make=_make_guess,
         ),
     }
 

@@ -9,19 +9,20 @@ from whet.cli.command import Command
 from whet.errors import UserError
 
 _HELP = """\
-usage: whet new DIR [--sft | --vision]
+usage: whet new DIR [--sft | --vision | --agent]
 
 Write a project into a new folder: rows, a reward, a config, a README, and the same as a Python script and a notebook.
 It trains a tiny built-in model on two CPU cores; change the rows, the reward and the model to make it yours.
 
   --sft       learning from demonstrations instead of rewards
   --vision    prompts with images
+  --agent     episodes of several turns with an environment
 
 Examples:
   whet new my_project
   whet new my_sft_project --sft
 """
-_KINDS = {"--sft": "sft", "--vision": "vision"}
+_KINDS = {"--sft": "sft", "--vision": "vision", "--agent": "agent"}
 
 
 def _run(arguments: list[str]) -> int:

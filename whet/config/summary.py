@@ -127,6 +127,14 @@ def _data(config: Config) -> str:
 
 
 def _reward(config: Config) -> str:
+    reward, env = config.worker.reward, config.worker.rollout.env
+    if env is None:
+        return _score(config)
+    earned = f"each turn's, by {_short(env)}"
+    return f"{earned}, and {_score(config)}" if reward.is_named else earned
+
+
+def _score(config: Config) -> str:
     reward = config.worker.reward
     if reward.combine:
         return ", ".join(f"{weight} {_short(str(spec))}" for spec, weight in reward.parts.items())

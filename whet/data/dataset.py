@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.data.chat import Message
 from whet.data.columns import MISSING, Sources, lookup, missing_column
 from whet.data.files import Resolve, Table, as_tables
 from whet.data.formats import Columns
@@ -40,6 +41,7 @@ class _Draft:
     uid: str
     text: str
     sources: Sources
+    messages: list[Message]
 
 
 class PromptDataset:
@@ -106,6 +108,7 @@ class PromptDataset:
                 answer=self._answer(draft.row, draft.uid),
                 extra=self._reader.other_columns(draft.row, media),
                 media=media,
+                messages=draft.messages,
             )
             for draft, (ids, media) in zip(drafts, read)
         ]
@@ -201,7 +204,7 @@ class PromptDataset:
     def _drafts(self, rows: list[Columns], uids: list[str]) -> list[_Draft]:
         found = [self._reader.prompt(row, uid) for row, uid in zip(rows, uids)]
         texts = self._reader.chat.write([messages for messages, _ in found], uids)
-        return [_Draft(row, uid, text, media) for row, uid, text, (_, media) in zip(rows, uids, texts, found)]
+        return [_Draft(row, uid, text, media, said) for row, uid, text, (said, media) in zip(rows, uids, texts, found)]
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         if not texts:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from whet.data.columns import MISSING, lookup
 from whet.data.formats import KNOWN, READERS, Columns, read_file
 from whet.errors import UserError
 
@@ -215,3 +216,8 @@ def _stem(file: Path) -> str:
 
 def _words(file: Path) -> set[str]:
     return {SYNONYMS.get(word, word) for word in re.split(r"[^a-z0-9]+", _stem(file))}
+
+
+def with_answers(table: Table, name: str) -> Table:
+    """Return rows with null for an answer that is missing: those that no reward function scores need none."""
+    return Table(table.name, [row if lookup(row, name) is not MISSING else row | {name: None} for row in table.rows])

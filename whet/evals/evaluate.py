@@ -146,4 +146,6 @@ def _write_samples(path: Path, scored: Sequence[Scored]) -> None:
                 "groups": each.question.groups,
                 "failure": each.failure,
             }
+            if each.answer.end is not None:
+                row |= {"end": clean(each.answer.end), "turns": each.answer.turns, "env_reward": each.answer.earned}
             file.write(clean(json.dumps(row, ensure_ascii=False)) + "\n")

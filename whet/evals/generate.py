@@ -22,9 +22,8 @@ from transformers.utils import logging as transformers_logging
 from whet.assets import resolve_data
 from whet.checkpoint.durable import replacing
 from whet.config import Config, run_folder, summary_lines
-from whet.data.columns import MISSING, lookup
 from whet.data.dataset import PromptDataset
-from whet.data.files import Table, read_tables
+from whet.data.files import read_tables, with_answers
 from whet.errors import UserError
 from whet.evals.progress import progress
 from whet.evals.sampling import Policy, open_policy, sample_all
@@ -37,6 +36,7 @@ from whet.training.rollouts import sampling_params
 from whet.types import Prompt, Sample
 
 OWN = ("uid", "index", "prompt_text", "response", "finish", "response_length", "token_ids", "token_log_probs")
+EPISODE = ("end", "turns", "turn_rewards", "env_reward", "env_info", "failure")
 
 
 def generate(config: Config) -> None:
@@ -76,6 +76,7 @@ def _sample(
     params: SamplingParams,
     journal: Journal,
 ) -> None:
+    environments = opened.open_environments(console, stack)
     engine = opened.open_engine(console, stack, Path(f"{journal.path}.log"))
     with progress(console, "generate", len(rows) * params.n) as advance:
 
@@ -83,7 +84,7 @@ def _sample(
             journal.add(prompt.uid, _records(config, prompt, samples, opened.texts(samples)))
             advance(len(samples))
 
-        sample_all(config, engine, dataset, rows, params, done)
+        sample_all(config, engine, dataset, rows, params, done, environments)
 
 
 def _output(config: Config) -> Path:
@@ -103,7 +104,7 @@ def _open_dataset(config: Config, opened: Policy, console: Console) -> tuple[Pro
     files, resolve = resolve_data(config.generate.files, console.note), resolver(config)
     tables = read_tables(files, "generate.files", resolve)
     dataset = PromptDataset(
-        [_with_answers(table, config.data.answer_key) for table in tables],
+        [with_answers(table, config.data.answer_key) for table in tables],
         config.data,
         opened.tokenizer,
         "generate.files",
@@ -113,11 +114,6 @@ def _open_dataset(config: Config, opened: Policy, console: Console) -> tuple[Pro
     )
     console.note(f"data: {dataset.summary()}")
     return dataset, digest([[table.name, table.rows] for table in tables])
-
-
-def _with_answers(table: Table, name: str) -> Table:
-    """Rows that nobody scores need no answer."""
-    return Table(table.name, [row if lookup(row, name) is not MISSING else row | {name: None} for row in table.rows])
 
 
 def _about(config: Config, opened: Policy, dataset: PromptDataset, data: str, params: SamplingParams) -> dict[str, Any]:
@@ -130,8 +126,18 @@ def _about(config: Config, opened: Policy, dataset: PromptDataset, data: str, pa
         "data": data,
         "first prompt": dataset[0].text,  # as templates make it
         "token_ids": config.generate.token_ids,
+        **environment_of(config),
         **{name: list(value) if isinstance(value, tuple) else value for name, value in asdict(params).items()},
     }
+
+
+def environment_of(config: Config) -> dict[str, Any]:
+    """Return the settings of episodes; {} without an environment."""
+    rollout = config.worker.rollout
+    if not rollout.plays_episodes:
+        return {}
+    names = ("env", "env_args", "max_turns", "max_turn_tokens")
+    return {name: getattr(rollout, name) for name in names}
 
 
 def digest(value: Any) -> str:
@@ -156,9 +162,22 @@ def _records(config: Config, prompt: Prompt, samples: list[Sample], texts: list[
             "finish": sample.finish,
             "response_length": len(sample.ids),
         }
+        | (_episode(sample) if sample.end is not None else {})
         | ({"token_ids": sample.ids, "token_log_probs": sample.log_probs} if config.generate.token_ids else {})
         for sample, text in zip(samples, texts)
     ]
+
+
+def _episode(sample: Sample) -> dict[str, Any]:
+    """Return what is known of an episode: why it ended, the rewards of its turns, and what its environment reported."""
+    return {
+        "end": clean(str(sample.end)),
+        "turns": sample.turns,
+        "turn_rewards": sample.turn_rewards,
+        "env_reward": sum(sample.turn_rewards),
+        "env_info": {clean(name): value for name, value in sample.info.items()},
+        "failure": sample.failure,
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -180,7 +199,7 @@ def _write(path: Path, suffix: str, rows: Iterator[dict[str, Any]]) -> None:
         return
     whole = list(rows)
     names = list(dict.fromkeys(name for row in whole for name in row))
-    names.sort(key=lambda name: name in OWN)
+    names.sort(key=lambda name: name in (*OWN, *EPISODE))
     pq.write_table(pa.table({name: _column(name, whole) for name in names}), path, compression="zstd")
 
 

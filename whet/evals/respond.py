@@ -20,7 +20,7 @@ from whet.errors import UserError
 from whet.evals.answers import Answer
 from whet.evals.api import ApiModel
 from whet.evals.chats import ChatWriter
-from whet.evals.generate import digest
+from whet.evals.generate import digest, environment_of
 from whet.evals.progress import progress
 from whet.evals.questions import Question, Questions, arrange
 from whet.evals.registry import DataSet
@@ -58,6 +58,7 @@ class EngineAnswers:
         self._config, self._opened, self._folder = config, opened, folder
         self._console, self._stack = console, stack
         self._engine: Engine | None = None
+        self._environments = opened.open_environments(console, stack)
 
     def prepare(self, questions: Questions) -> Callable[[], Answers]:
         """Check a data set, and return what answers it."""
@@ -79,6 +80,7 @@ class EngineAnswers:
             "engine": config.worker.rollout.name,
             "data": digest([[table.name, table.rows] for table in questions.tables]),
             "first prompt": prompts[0].text,
+            **environment_of(config),
             **asdict(params),
         }
         return lambda: self._answer(dataset, prompts, params, about)
@@ -100,12 +102,12 @@ class EngineAnswers:
 
                     def done(prompt: Prompt, samples: list[Sample]) -> None:
                         texts = self._opened.texts(samples)
-                        answers = [Answer(text, s.finish, len(s.ids)) for text, s in zip(texts, samples)]
+                        answers = [Answer.of(sample, text) for text, sample in zip(texts, samples)]
                         record = {"prompt": prompt.text, "answers": [each.as_record() for each in answers]}
                         journal.add(prompt.uid, record)
                         advance(len(samples))
 
-                    sample_all(self._config, self._engine, prompts, rows, params, done)
+                    sample_all(self._config, self._engine, prompts, rows, params, done, self._environments)
             return {uid: [Answer(**each) for each in journal[uid]["answers"]] for uid in prompts.uids}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
@@ -21,6 +22,7 @@ from whet.model.load import count_parameters, end_ids
 from whet.model.names import folder_weights
 from whet.model.processor import Processor
 from whet.rollout.blocking import run_blocking
+from whet.rollout.collector import Rollout
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.spec import (
     Opening,
@@ -35,6 +37,9 @@ from whet.training import parts, policy
 from whet.training.device import choose_placement, choose_threads, keep_freed_memory
 from whet.training.model_folder import find_model
 from whet.types import Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.training.environments import Environments
 
 READ_AT_ONCE = 64  # prompts whose images are decoded together
 
@@ -86,6 +91,16 @@ class Policy:
         engine.load_weights(lambda: folder_weights(model), 0)
         return engine
 
+    def open_environments(self, console: Console, stack: ExitStack) -> Environments | None:
+        """Open the environment that the config names, closed with the stack; None for single turns."""
+        if not self.config.worker.rollout.plays_episodes:
+            return None
+        from whet.training.environments import Environments
+
+        ends = end_ids(self.path, self.tokenizer)
+        opened = Environments(self.config, self.tokenizer, ends, self.processor, console.warn)
+        return stack.enter_context(opened)
+
     def texts(self, samples: Sequence[Sample]) -> list[str]:
         """Return the samples' texts, as reward functions read them."""
         skip = self.config.worker.reward.skip_special_tokens
@@ -114,13 +129,23 @@ def open_policy(
 
 
 def sample_all(
-    config: Config, engine: Engine, dataset: PromptDataset, rows: Sequence[int], params: SamplingParams, done: Done
+    config: Config,
+    engine: Engine,
+    dataset: PromptDataset,
+    rows: Sequence[int],
+    params: SamplingParams,
+    done: Done,
+    environments: Environments | None = None,
 ) -> None:
     """n samples of each of these rows; `done` hears of a prompt when all of them are there, in any order.
 
     The samples of row i have the ids that follow from i · n, so they do not depend on which rows are left to do.
     """
     slots = config.worker.rollout.max_num_seqs or default_slots(choose_placement(config).device)
+    if environments is not None:
+        episodes = environments.episodes(engine, params, config.worker.rollout, lambda samples: None)
+        run_blocking(_sample_all(episodes, dataset, rows, params, math.ceil(2 * slots / params.n), done))
+        return
     if not engine.capabilities.concurrent:  # it knows batches only
         for batch in _cut(rows, math.ceil(slots / params.n)):
             prompts = dataset.take(batch)
@@ -129,27 +154,30 @@ def sample_all(
                 done(prompt, samples[at * params.n : (at + 1) * params.n])
         return
     # Twice what is decoded at a time, so that the engine never waits for the next prompt.
-    run_blocking(_sample_all(engine, dataset, rows, params, math.ceil(2 * slots / params.n), done))
+    single: Rollout = lambda prompt, ids: engine.sample(prompt, params, ids.start)  # noqa: E731
+    run_blocking(_sample_all(single, dataset, rows, params, math.ceil(2 * slots / params.n), done))
 
 
 async def _sample_all(
-    engine: Engine, dataset: PromptDataset, rows: Sequence[int], params: SamplingParams, at_once: int, done: Done
+    rollout: Rollout, dataset: PromptDataset, rows: Sequence[int], params: SamplingParams, at_once: int, done: Done
 ) -> None:
-    waiting: set[asyncio.Task[list[Sample]]] = set()
+    waiting: set[asyncio.Task[tuple[Prompt, list[Sample]]]] = set()
+
+    async def sample(row: int, prompt: Prompt) -> tuple[Prompt, list[Sample]]:
+        return prompt, await rollout(prompt, range(row * params.n, (row + 1) * params.n))
 
     async def collect(until: int) -> None:
         nonlocal waiting
         while len(waiting) > until:
             finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
-                samples = task.result()
-                done(samples[0].prompt, samples)
+                done(*task.result())
 
     try:
         for batch in _cut(rows, min(READ_AT_ONCE, at_once)):
             for row, prompt in zip(batch, dataset.take(batch)):
                 await collect(at_once - 1)
-                waiting.add(asyncio.create_task(engine.sample(prompt, params, row * params.n)))
+                waiting.add(asyncio.create_task(sample(row, prompt)))
         await collect(0)
     finally:
         for task in waiting:

@@ -54,7 +54,10 @@ class Judge:
         dataset = questions.dataset
         self._scorer: SampleScorer | None = None
         self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
-        if not dataset.score:
+        # An environment alone scores its episodes, unless the config or the data set names what does.
+        named = dataset.score or dataset.reward_function or config.worker.reward.is_named
+        self._by_environment = config.worker.rollout.plays_episodes and not named
+        if not dataset.score and not self._by_environment:
             self._scorer = stack.enter_context(self._open_scorer(examples, folder, console))
             self._check(self._scorer)
 
@@ -108,7 +111,15 @@ class Judge:
             for uid, given in answers.items()
             for index, each in enumerate(given)
         ]
+        if self._by_environment:
+            return [self._as_earned(*pair) for pair in pairs]
         return self._by_function(pairs) if self._scorer else self._by_metric(pairs)
+
+    def _as_earned(self, question: Question, index: int, answer: Answer) -> Scored:
+        """Score an episode by its environment: the accuracy that it reports, else its rewards."""
+        correct = answer.earned if answer.accuracy is None else answer.accuracy
+        said = extract(answer.text, self._questions.dataset.extract)
+        return Scored(question, index, answer, said, correct, {"reward": answer.earned}, failure=answer.failure)
 
     def _by_metric(self, pairs: list[tuple[Question, int, Answer]]) -> list[Scored]:
         dataset = self._questions.dataset

@@ -67,18 +67,29 @@ def _arrange(samples: list[Sample], share_prefix: bool) -> _Row:
     n = start = 0
     shared: Prompt | None = None
     for sample in samples:
-        prompt, P, R = sample.prompt, len(sample.prompt.ids), len(sample.ids)
+        prompt, P = sample.prompt, len(sample.prompt.ids)
+        first, *branches = _branches(sample)
         if not share_prefix or prompt is not shared:
             row.prompts.append((n, prompt))
             start, shared = n, prompt
-            row.segments.append((n, P if share_prefix else P + R - 1, 0, 0))
+            row.segments.append((n, P if share_prefix else P + first, 0, 0))
             n += P
-        if share_prefix and R > 1:
-            row.segments.append((n, R - 1, start, P))
+        if share_prefix and first:
+            row.segments.append((n, first, start, P))
         row.ends.append(start + P - 1)
         row.starts.append(n)
-        n += R - 1
+        n += first
+        for length in branches:  # a conversation written anew sees nothing of what came before
+            row.segments.append((n, length, 0, 0))
+            n += length
     return replace(row, length=n)
+
+
+def _branches(sample: Sample) -> list[int]:
+    """Return how many tokens of the row each branch of a response has: all of its tokens but the response's last."""
+    lengths = sample.branches
+    lengths[-1] -= 1
+    return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
 
 
 def pack(
@@ -140,6 +151,13 @@ def _positions(
         first_S = _place_images(positions, row, vision)
     # 2. Responses count on from there, unless they hold images themselves.
     positions[:, in_responses] = _ranges(first_S, response_lengths - 1)
+    for at, sample in zip(row.starts, row.samples):
+        if any(segment.restart for segment in sample.segments):
+            first, *branches = _branches(sample)
+            at += first
+            for length in branches:
+                positions[:, at : at + length] = np.arange(length)
+                at += length
     return positions, row.prompts if vision is None else _place_response_images(positions, row, vision)
 
 

@@ -109,6 +109,15 @@ class GridProcessor:
             inputs["second_per_grid_ts"] = torch.tensor([self._temporal / clip.fps for clip in clips])
         return expanded, inputs
 
+    def expand(self, ids: Sequence[int], sizes: Sequence[Size]) -> list[int]:
+        """Token ids with the place of each image repeated for every token of its grid."""
+        match_places(sum(token == self._image_id for token in ids), len(sizes), "image")
+        counts = iter([self._tokens(size) for size in sizes])
+        expanded: list[int] = []
+        for token in ids:
+            expanded += [token] * (next(counts) if token == self._image_id else 1)
+        return expanded
+
     def pixels(self, images: Sequence[Any], videos: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """`pixel_values` and `image_grid_thw`, and the same two of videos, where there are any."""
         inputs: dict[str, Any] = {}

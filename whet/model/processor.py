@@ -47,6 +47,10 @@ class Processor(Protocol):
         """Token ids, places of images expanded, and the model's other inputs. Images have their target size."""
         ...
 
+    def expand(self, ids: Sequence[int], sizes: Sequence[Size]) -> list[int]:
+        """Token ids in which one place stands for each image of these (target) sizes, as the model reads them."""
+        ...
+
     def pixels(self, images: Sequence[Any], videos: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """The inputs that hold pixels, with their grids: what changes when other pixels of the same size are shown."""
         ...
@@ -125,6 +129,12 @@ class WholeProcessor:
         )
         inputs = {name: value for name, value in made.items() if name not in PER_TOKEN}
         return made["input_ids"][0].tolist(), inputs
+
+    def expand(self, ids: Sequence[int], sizes: Sequence[Size]) -> list[int]:
+        """Refuse images: this processor knows them only together with their text."""
+        if sizes:
+            raise ValueError("this model's processor reads images of the prompt only, not those of later turns")
+        return list(ids)
 
     def pixels(self, images: Sequence[Any], videos: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Return the processor's tensors for images alone."""

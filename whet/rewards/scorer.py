@@ -285,7 +285,7 @@ def is_infrastructure(outcome: Outcome) -> bool:
 
 def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
     """Return how many of these samples have no score of their own, in all and by the way it failed."""
-    counts = Counter(sample.failure for sample in samples if sample.failure)
+    counts = Counter(sample.failure for sample in samples if sample.failure in FAILURES)  # others are environments'
     return {
         "reward/failed": float(counts.total()),
         **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},

@@ -184,7 +184,7 @@ class Begun:
     @property
     def written(self) -> int:
         """Response tokens before the first new one: its position."""
-        return len(self.prefix.ids) - len(self.prompt.ids)
+        return sum(len(segment.ids) for segment in self.segments)
 
     def sample(
         self,
@@ -215,8 +215,16 @@ def begin(start: Start) -> Begun:
     prompt, segments = start.prompt, tuple(start.segments)
     from whet.model.media import join_media
 
-    media = join_media([prompt.media, *(segment.media for segment in segments)])
-    return Begun(prompt, replace(prompt, ids=prompt.ids + start.ids, media=media), segments, start.group, start.index)
+    ids, media, read = prompt.ids, prompt.media, segments
+    for at, segment in enumerate(segments):
+        if segment.restart:  # the conversation as it was written anew
+            ids, media, read = [], None, segments[at:]
+    prefix = replace(
+        prompt,
+        ids=ids + [token for segment in read for token in segment.ids],
+        media=join_media([media, *(segment.media for segment in read)]),
+    )
+    return Begun(prompt, prefix, segments, start.group, start.index)
 
 
 def _goes_on(last: Segment, added: Segment) -> bool:

@@ -31,6 +31,7 @@ IDLE = {
 }
 JOINERS = "\u200c\u200d"  # format marks that ordinary text needs: Persian, Hindi, composed emoji
 VALIDATION_KNOWN = ("val/reward", "val/accuracy", "val/response_length_mean")
+VALIDATION_FILES = ("val/env/", "val/turns/")  # too many for a line: metrics.jsonl has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float], left: float
         (1, _number("reward", metrics, "reward/overall", "{:6.3f}")),
         (2, _number("acc", metrics, "reward/accuracy", "{:6.1%}")),
         (4, _number("len", metrics, "response_length/mean", "{:4.0f}")),
+        (7, _number("turns", metrics, "turns/mean", "{:4.1f}")),
         (7, _number("kl", metrics, kl, "{:6.4f}")),
         (8, _number("entropy", metrics, "actor/entropy", "{:4.2f}")),
         (6, _number("grad", metrics, "actor/grad_norm", "{:5.2f}")),
@@ -65,6 +67,7 @@ def step_fields(step: int, total: int, metrics: Mapping[str, float], left: float
         (9, _number("", metrics, "perf/tokens_per_s", "{:7,.0f} tok/s")),
         (11, Text.assemble((duration(left), ""), (" left", "dim")) if left is not None else None),
         (3, _trouble("rewards failed", metrics, "reward/failed")),
+        (3, _trouble("environments failed", metrics, "env/failed")),
         (3, _trouble("updates skipped", metrics, "actor/grad_skipped")),
     ]
     return [Field(text, rank) for rank, text in fields if text is not None]
@@ -77,9 +80,13 @@ def validation_fields(step: int, total: int, metrics: Mapping[str, float]) -> li
         _number("reward", metrics, "val/reward", "{:6.3f}"),
         _number("acc", metrics, "val/accuracy", "{:6.1%}"),
         _number("len", metrics, "val/response_length_mean", "{:4.0f}"),
+        _number("turns", metrics, "val/turns/mean", "{:4.1f}"),
+        _trouble("environments failed", metrics, "val/env/failed"),
     ]
     for name in metrics:
-        if name.startswith("val/") and name not in VALIDATION_KNOWN and not _repeats_accuracy(name, metrics):
+        if not name.startswith("val/") or name.startswith(VALIDATION_FILES):
+            continue
+        if name not in VALIDATION_KNOWN and not _repeats_accuracy(name, metrics):
             form = "{:6.1%}" if "@" in name else "{:6.3f}"
             texts.append(_number(visible(name.removeprefix("val/")), metrics, name, form))
     texts.append(_number("", metrics, "timing_s/validate", "{:5.1f}s"))
@@ -141,7 +148,7 @@ def generations(samples: Sequence[Sample], width: int) -> Table:
     table.add_column("answer", width=answer_width, overflow="fold")
     table.add_column("score", width=score_width, justify="right", no_wrap=True)
     for sample in samples:
-        score = sample.scores.get("overall")
+        score = sample.score("overall")
         table.add_row(
             Text(_cut(sample.prompt.text, 5 * prompt_width // 2, keep_head=0.0)),
             Text(_cut(sample.text, 5 * response_width // 2, keep_head=0.4)),

@@ -29,6 +29,7 @@ from whet.types import Sample
 KEY = "trainer.save_checkpoint_path"
 GB = 1e9
 NOT_FINITE = "not_finite"
+MOST_INFO = 100  # columns of numbers that environments report
 
 
 class RunFolder:
@@ -229,6 +230,12 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         "dropped": (pa.bool_(), [sample.dropped for sample in samples]),
         "advantage": (pa.float64(), [sample.advantage for sample in samples]),
     }
+    if any(sample.end is not None for sample in samples):  # episodes with an environment
+        columns["end"] = (pa.string(), [sample.end and clean(sample.end) for sample in samples])
+        columns["turn_rewards"] = (pa.list_(pa.float64()), [sample.turn_rewards for sample in samples])
+        columns["turn_tokens"] = (pa.list_(pa.int64()), [sample.turn_tokens for sample in samples])
+        for name in sorted({name for sample in samples for name in sample.info})[:MOST_INFO]:
+            columns[f"info/{clean(name)}"] = (pa.float64(), [sample.info.get(name) for sample in samples])
     for name in sorted({name for sample in samples for name in sample.scores} - {"overall"}):
         columns[f"score/{clean(name)}"] = (pa.float64(), [sample.scores.get(name) for sample in samples])
     for name in sorted({name for sample in samples for name in sample.notes}):

@@ -110,7 +110,6 @@ class BatchMaker:
         """Sample and score the loader's next prompts; the step needs `missing` groups."""
         state, rollouts, loader = self._state, self._rollouts, self._loader
         assert loader is not None, "a run that only validates has no training prompts"
-        assert rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
         params = sampling_params(config.worker.rollout, config.data.max_response_length)
         rows = loader.next_rows()
         first = state.samples_drawn
@@ -125,8 +124,7 @@ class BatchMaker:
         draws.groups += groups
         draws.count += 1
         if len(draws.groups) >= config.data.rollout_batch_size:  # further draws would not do better
-            assert self._rollouts.scorer is not None, "a run that draws its own prompts has a reward function"
-            self._rollouts.scorer.require_scores(draws.samples, f"step {self._state.step}")
+            self._rollouts.require_scores(draws.samples, f"step {self._state.step}")
         return groups
 
     def _note_what_is_missing(self, config: Config, kept: Sequence[Group], draws: Draws) -> None:
@@ -251,7 +249,7 @@ def scores_of(group: Sequence[Sample], name: str, key: str) -> list[float]:
         raise UserError(
             f"algorithm.{key}={name}: the reward function gives no score of that name, only {', '.join(sorted(given))}"
         )
-    return [sample.scores.get(found, sample.reward) for sample in group]
+    return [sample.reward if (score := sample.score(found)) is None else score for sample in group]
 
 
 def _differs(scores: Sequence[float]) -> bool:

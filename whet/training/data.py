@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from whet.assets import resolve_data
 from whet.config import Config
 from whet.data.dataset import PromptDataset
+from whet.data.files import Table, read_tables, with_answers
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.rewards.choice import by_data_source
@@ -36,9 +37,12 @@ def open_data(config: Config, model: ModelFolder, console: Console) -> tuple[Loa
     loader = val_loader = None
     rows: list[Prompt] = []
     for key in ("train_files", "val_files"):
-        files = data_files(config, key, console)
-        if not files or (key == "train_files" and config.trainer.val_only):
+        named = data_files(config, key, console)
+        if not named or (key == "train_files" and config.trainer.val_only):
             continue
+        files: str | list[Table] = named
+        if scored_by_environment(config):  # which may have no use for answers
+            files = [with_answers(table, data.answer_key) for table in read_tables(named, f"data.{key}", resolve)]
         limit = config.worker.rollout.limit_images
         dataset = PromptDataset(files, data, model.tokenizer, f"data.{key}", resolve, model.processor, limit)
         console.note(f"{key.removesuffix('_files')} data: {dataset.summary()}")
@@ -49,11 +53,16 @@ def open_data(config: Config, model: ModelFolder, console: Console) -> tuple[Loa
             size = data.val_batch_size
             opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)
         rows = rows or opened.prompts(range(min(CHECKED_ROWS, len(dataset))))
-        if by_data_source(config.worker.reward):
+        if by_data_source(config.worker.reward) and not scored_by_environment(config):
             tried = {prompt.uid for prompt in rows}
             others = [i for i in dataset.first_of_each("data_source") if dataset.uids[i] not in tried]
-            rows += opened.prompts(others[:MOST_SOURCES])
+            rows += opened.prompts(others[:MOST_SOURCES]) if others else []
     return Loaders(loader, val_loader), rows
+
+
+def scored_by_environment(config: Config) -> bool:
+    """True if episodes have the rewards of their turns alone."""
+    return config.worker.rollout.plays_episodes and not config.worker.reward.is_named
 
 
 def data_files(config: Config, key: str, console: Console) -> str:

@@ -149,7 +149,7 @@ def make_experience(
 def _scores(samples: Sequence[Sample]) -> dict[str, Tensor]:
     """Return (B,) for every key that the reward function gave; 0 for a sample without it."""
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
-    return {name: torch.tensor([sample.scores.get(name, 0.0) for sample in samples]) for name in names}
+    return {name: torch.tensor([sample.score(name) or 0.0 for sample in samples]) for name in names}
 
 
 def _groups(samples: Sequence[Sample]) -> Tensor:

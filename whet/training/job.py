@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from itertools import count
+from typing import TYPE_CHECKING
 
 from transformers.utils import logging as transformers_logging
 
@@ -13,7 +14,7 @@ from whet.rollout.engine import EngineGoneError
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training.answer_check import check_answers
-from whet.training.checked import check_run
+from whet.training.checked import CheckedRun, check_run
 from whet.training.data import count_steps, open_data
 from whet.training.doctor import Doctor
 from whet.training.interrupt import Interrupt
@@ -21,6 +22,9 @@ from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer
 from whet.training.store import open_store
 from whet.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from whet.training.environments import Environments
 
 DRY_RUN_ROWS = 2
 
@@ -56,17 +60,33 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     steps = console.total_steps = count_steps(config, data.train, run.stages)
     # 3. store, and the reward workers, whose prints it holds
     folder = stack.enter_context(RunFolder(run_folder(config)))
-    scorer = stack.enter_context(open_scorer(config, run.model.tokenizer, console, folder.path))
-    scorer.check(rows[:DRY_RUN_ROWS])
+    environments = open_environments(run, console, stack)
+    if environments is not None:
+        environments.check(rows)
+    scorer = None
+    if environments is None or config.worker.reward.is_named:
+        scorer = stack.enter_context(open_scorer(config, run.model.tokenizer, console, folder.path))
+        scorer.check(rows[:DRY_RUN_ROWS])
     store = open_store(run, folder, data.train, steps, console, stack)
-    if finding := check_answers(scorer, rows):
+    if scorer is not None and environments is None and (finding := check_answers(scorer, rows)):
         Doctor(folder.path, console.warn).report(finding)
     # 4. models
     prepare_device(run, console)
     plan = run.plan(store.checkpoint, steps, folder.path)
     models = open_models(plan, run.placement, run.model.tokenizer, console, stack)
-    scorer.ready()
+    if scorer is not None:
+        scorer.ready()
     interrupt = stack.enter_context(Interrupt(console.note))
-    trainer = Trainer(run, data, store, models, scorer, interrupt, console, steps)
+    trainer = Trainer(run, data, store, models, scorer, interrupt, console, steps, environments)
     stack.callback(trainer.batches.close)
     return trainer
+
+
+def open_environments(run: CheckedRun, console: Console, stack: ExitStack) -> Environments | None:
+    """Open the environment that the config names; None for single turns."""
+    if not run.config.worker.rollout.plays_episodes:
+        return None
+    from whet.training.environments import Environments
+
+    model = run.model
+    return stack.enter_context(Environments(run.config, model.tokenizer, model.ends, model.processor, console.warn))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -58,6 +59,7 @@ def sampled_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     prompts = [len(s.prompt.ids) for s in samples]
     return {
         **mean_scores(samples, "reward"),
+        **episode_metrics(samples),
         **_earned(samples),
         **_spread("response_length", responses),
         "response_length/clip_ratio": sum(s.finish == "length" for s in samples) / len(samples),
@@ -72,6 +74,28 @@ def _earned(samples: Sequence[Sample]) -> dict[str, float]:
     return {"reward/total": sum(sample.reward for sample in samples) / len(samples)}
 
 
+MOST_NAMES = 100  # of numbers that environments report, in one step
+
+
+def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Turns, failures, ends and reported numbers of episodes with an environment; {} without one."""
+    played = [s for s in samples if s.end is not None]
+    if not played:
+        return {}
+    names = list(dict.fromkeys(name for s in played for name in s.info))[:MOST_NAMES]
+    failures = Counter(s.failure.removeprefix("env ") for s in played if s.failure and s.failure.startswith("env "))
+    ends = Counter(s.end for s in played if not (s.failure and s.failure.startswith("env ")))
+    values = {name: [s.info[name] for s in played if name in s.info] for name in names}
+    return {
+        **{f"env/{name}": sum(given) / len(given) for name, given in values.items()},
+        **_spread("turns", [s.turns for s in played]),
+        "env/branches": sum(len(s.branches) for s in played) / len(played),
+        "env/failed": float(failures.total()),
+        **{f"env/failed_{kind.replace(' ', '_')}": float(count) for kind, count in failures.items()},
+        **{f"env/end_{end}": count / len(played) for end, count in ends.most_common(MOST_NAMES)},
+    }
+
+
 def advantage_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """The advantages of a training batch."""
     return _spread("advantage", [s.advantage for s in samples])
@@ -81,7 +105,7 @@ def correctness(samples: Sequence[Sample]) -> Callable[[Sample], float]:
     """Accuracy where the reward gives it, else verl's acc, else the score itself."""
     names = {name for s in samples for name in s.scores}
     name = next(n for n in ("accuracy", "acc", "overall") if n in names)
-    return lambda s: s.scores.get(name, 0.0)
+    return lambda s: s.score(name) or 0.0
 
 
 def is_solved(score: float) -> bool:
@@ -101,7 +125,7 @@ def mean_scores(samples: Sequence[Sample], prefix: str) -> dict[str, float]:
     names = dict.fromkeys(name for s in samples for name in s.scores)
     means = {}
     for name in names:
-        values = [s.scores[name] for s in samples if name in s.scores]
+        values = [value for s in samples if (value := s.score(name)) is not None]
         means[f"{prefix}/{name}"] = sum(values) / len(values)
     if f"{prefix}/accuracy" not in means and f"{prefix}/acc" in means:
         means[f"{prefix}/accuracy"] = means[f"{prefix}/acc"]

@@ -15,14 +15,17 @@ from transformers import PreTrainedTokenizerBase
 from whet.config import Config, val_rollout
 from whet.config.schema.rollout import RolloutConfig
 from whet.data.loader import PromptLoader
+from whet.rewards.scorer import failure_counts
 from whet.rollout.collector import Collector
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.single_turn import SingleTurn
-from whet.training.measure import StepClock, correctness, is_solved, mean_scores
+from whet.rollout.tickets import Rollout
+from whet.training.measure import StepClock, correctness, episode_metrics, is_solved, mean_scores
 from whet.types import Group, Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.rewards.protocol import SampleScorer
+    from whet.training.environments import Environments
 
 # Validation draws from a stream of its own, the same at every validation, so that two of them compare.
 _VALIDATION_STREAM = 0x76616C
@@ -53,11 +56,17 @@ class Rollouts:
     """Samples prompts with the current policy and scores what was sampled."""
 
     def __init__(
-        self, config: Config, engine: Engine, tokenizer: PreTrainedTokenizerBase, scorer: SampleScorer | None
+        self,
+        config: Config,
+        engine: Engine,
+        tokenizer: PreTrainedTokenizerBase,
+        scorer: SampleScorer | None,
+        environments: Environments | None = None,
     ) -> None:
         self.config = config  # of the current stage
         self.engine = engine
-        self.scorer = scorer  # None where the caller gives scores
+        self.scorer = scorer  # None where the caller gives scores, or environments alone do
+        self.environments = environments  # None for single turns
         self.stays_open = False  # True if samples are in flight between two calls: the engine keeps its memory
         self._tokenizer = tokenizer
         if scorer is not None:
@@ -65,16 +74,15 @@ class Rollouts:
 
     def collector(self, params: SamplingParams, penalise: bool = True, limit: int | None = None) -> Collector:
         """Return a collector of groups sampled under `params`; `penalise` adds the penalty for long responses."""
-        assert self.scorer is not None, "asked for only where there is one"
-        scorer = self.scorer
 
         async def score(samples: list[Sample]) -> None:
-            await scorer.score_async(samples)
-            if penalise:
-                self._penalise(samples)
+            if scored := self._to_score(samples):
+                assert self.scorer is not None, "asked for only where there is one"
+                await self.scorer.score_async(scored)
+            self._scored(samples, penalise)
 
-        sampling = SingleTurn(self.engine, params, self._add_text)
-        return Collector(sampling, score, limit, together=scorer.scores_batches())
+        together = self.scorer is not None and self.scorer.scores_batches()
+        return Collector(self._sampling(params), score, limit, together)
 
     def collect(
         self,
@@ -103,20 +111,57 @@ class Rollouts:
         self, prompts: Sequence[Prompt], params: SamplingParams, ids: Sequence[int], advance: Callable[[int], None]
     ) -> list[Sample]:
         """Return n samples for each prompt, not scored; `ids` name the first sample, and the group, of each."""
-        samples = self.engine.generate(prompts, params, ids, advance)
+        if self.environments is not None:
+            from whet.rollout.episodes import play_all
+
+            samples = play_all(self._sampling(params), prompts, params.n, ids, advance)
+        else:
+            samples = self.engine.generate(prompts, params, ids, advance)
+            self._add_text(samples)
         if not self.stays_open:
             self.engine.release()
-        self._add_text(samples)
         for i, sample in enumerate(samples):
             sample.group = ids[i // params.n]
         return samples
 
     def score(self, samples: list[Sample], advance: Callable[[int], None] | None = None) -> dict[str, float]:
         """Score samples to train on; returns how many rewards failed."""
-        assert self.scorer is not None, "asked for only where there is one"
-        counts = self.scorer.score(samples, advance)
-        self._penalise(samples)
-        return counts
+        if scored := self._to_score(samples):
+            assert self.scorer is not None, "asked for only where there is one"
+            self.scorer.score(scored, advance)
+        self._scored(samples, penalise=True)
+        return failure_counts(samples)
+
+    def require_scores(self, samples: Sequence[Sample], where: str) -> None:
+        """Raise `RewardsFailedError` if none of these samples has a score of its own."""
+        if self.environments is not None:
+            self.environments.require(samples, where)
+        if self.scorer is not None:
+            self.scorer.require_scores(samples, where)
+
+    def _sampling(self, params: SamplingParams) -> Rollout:
+        if self.environments is None:
+            return SingleTurn(self.engine, params, self._add_text)
+        return self.environments.episodes(self.engine, params, self.config.worker.rollout, self._add_text)
+
+    def _to_score(self, samples: list[Sample]) -> list[Sample]:
+        """Return the samples that the reward function scores; the others have their scores."""
+        if self.environments is None:
+            return samples
+        played = self.environments.settle(samples)
+        if self.scorer is not None:
+            return played
+        for sample in played:
+            sample.scores = {"overall": 0.0}  # besides what its turns earned
+        return []
+
+    def _scored(self, samples: Sequence[Sample], penalise: bool) -> None:
+        if self.environments is not None:
+            from whet.training.environments import note_accuracy
+
+            note_accuracy(samples)
+        if penalise:
+            self._penalise(samples)
 
     def _add_text(self, samples: Sequence[Sample]) -> None:
         skip = self.config.worker.reward.skip_special_tokens
@@ -139,7 +184,6 @@ def validate(
     rollouts: Rollouts, loader: PromptLoader[Prompt], config: Config, step: int, clock: StepClock
 ) -> tuple[list[Sample], dict[str, float]]:
     """Sample and score every validation prompt; return the samples in prompt order and their metrics."""
-    assert rollouts.scorer is not None, "every run that validates has a reward function"
     params = validation_params(val_rollout(config), config.data.max_response_length)
     samples: list[Sample] = []
     with clock.stage("validate"):
@@ -148,7 +192,7 @@ def validate(
             ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in places]
             groups = rollouts.collect(places, prompts, params, ids, clock, penalise=False)
             samples += [sample for group in groups for sample in group.samples]
-    rollouts.scorer.require_scores(samples, f"validation at step {step}")
+    rollouts.require_scores(samples, f"validation at step {step}")
     return samples, summarise(samples, params.n) | {"timing_s/validate": clock.seconds["validate"]}
 
 
@@ -160,6 +204,7 @@ def summarise(samples: Sequence[Sample], n: int) -> dict[str, float]:
     del means["val/overall"]
     means["val/reward"] = sum(s.reward for s in samples) / len(samples)  # with what steps earned
     metrics = means | {"val/response_length_mean": sum(len(s.ids) for s in samples) / len(samples)}
+    metrics |= {f"val/{name}": value for name, value in episode_metrics(samples).items()}
     failed = sum(s.failure is not None for s in samples)
     if failed:
         metrics["val/failed"] = failed

@@ -86,6 +86,8 @@ def needs_old_log_probs(config: Config, exact_log_probs: bool) -> bool:
         return actor.recompute_old_log_probs
     if correction.active:  # which compares the learner's with the sampler's, or takes the latter for old ones
         return not correction.bypass_mode
+    if config.worker.rollout.plays_episodes:
+        return True  # which turns were decoded together depends on when environments answered, and rounding on that
     most_groups = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
     one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
     own = exact_log_probs and config.trainer.placement.rollout is None

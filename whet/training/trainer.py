@@ -32,6 +32,7 @@ from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.rewards.protocol import SampleScorer
+    from whet.training.environments import Environments
 
 
 class Trainer(FitLoop):
@@ -49,12 +50,13 @@ class Trainer(FitLoop):
         interrupt: Interrupt,
         console: Console,
         total_steps: int,
+        environments: Environments | None = None,
     ) -> None:
-        """`scorer` is None where the caller gives scores."""
+        """`scorer` is None where the caller or environments alone give scores."""
         super().__init__(run.config, store, interrupt, console, total_steps)
         self.data, self.model, self.stages, self.models = data, run.model, run.stages, models
         self.state, self.control = TrainerState(), Control(run.config)
-        self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer)
+        self.rollouts = Rollouts(run.config, models.engine, run.model.tokenizer, scorer, environments)
         state, folder = self.state, store.folder.path
         left = lambda: self.total_steps - state.step + 1  # noqa: E731
         self.batches = open_batches(run.config, self.rollouts, data.train, state, console, folder, left)

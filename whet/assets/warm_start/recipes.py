@@ -10,11 +10,11 @@ from random import Random
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from whet.assets import digits, quickstart, sentences, vision
+from whet.assets import digits, guess, quickstart, sentences, vision
 from whet.assets.questions import TASKS, held_out
 from whet.assets.tokenizer import make_tokenizer
 from whet.assets.vision_model import QWEN2_5, QWEN3, Family, make_vision_model, make_vision_tokenizer
-from whet.assets.warm_start import pictures, text
+from whet.assets.warm_start import games, pictures, text
 
 Say = Callable[[str], None]
 Taught = tuple[PreTrainedModel, PreTrainedTokenizerFast]
@@ -84,9 +84,19 @@ def teach_sentences(say: Say) -> Taught:
     return model, tokenizer
 
 
+def teach_guess(say: Say) -> Taught:
+    """Teach a small Llama to guess a number in a few turns, mostly without listening."""
+    tokenizer = make_tokenizer(games.texts(guess.demonstrations(guess.SEED), TEXTS), VOCAB_SIZE)
+    with reproducible(guess.SEED):
+        model = LlamaForCausalLM(quickstart.make_config(tokenizer))
+        games.teach(model, tokenizer, guess.demonstrations(guess.SEED), say)
+    return model, tokenizer
+
+
 TEACHERS: dict[str, Callable[[Say], Taught]] = {
     "quickstart": teach_quickstart,
     "vision": teach_vision,
     "vision3": teach_vision3,
     "sentences": teach_sentences,
+    "guess": teach_guess,
 }

@@ -48,11 +48,18 @@ def teach(
     say: Callable[[str], None],
 ) -> None:
     """Supervised learning on the demonstrations' replies, in place."""
+    fit(model, lambda size: encode(tokenizer, list(islice(demonstrations, size))), say)
+
+
+def fit(
+    model: LlamaForCausalLM, batch: Callable[[int], tuple[torch.Tensor, torch.Tensor]], say: Callable[[str], None]
+) -> None:
+    """Train on batches of ids and labels (B, T), in place; `batch` makes one of so many rows."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_factor)
     model.train()
     for step in range(1, STEPS + 1):
-        ids, labels = encode(tokenizer, list(islice(demonstrations, BATCH)))
+        ids, labels = batch(BATCH)
         # Padding is on the right, where causal attention keeps it out of sight: no mask is needed.
         hidden = model.model(ids, use_cache=False).last_hidden_state[:, :-1]
         targets = labels[:, 1:]

@@ -81,6 +81,25 @@ def _reward(config: Config) -> Iterator[str]:
             yield _missing(config, key, path, "file")
 
 
+def _environment(config: Config) -> Iterator[str]:
+    path = (config.worker.rollout.env or "").rpartition(":")[0]
+    if path.endswith((".py", PICKLE)) and not os.path.isfile(resolve_path(config, path)):
+        yield _missing(config, "worker.rollout.env", path, "file")
+
+
+def _tools(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
+    if rollout.env is not None and (rollout.tools or rollout.interaction):
+        key = "tools" if rollout.tools else "interaction"
+        yield f"worker.rollout.{key} and worker.rollout.env are both set, and exclude each other: drop one"
+    for spec in rollout.tools:
+        path = spec if spec.endswith((".yaml", ".yml")) else spec.rpartition(":")[0]
+        if path.endswith((".py", ".yaml", ".yml")) and not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, "worker.rollout.tools", path, "file")
+    if rollout.interaction is not None and not os.path.isfile(resolve_path(config, rollout.interaction)):
+        yield _missing(config, "worker.rollout.interaction", rollout.interaction, "file")
+
+
 def _models(config: Config) -> Iterator[str]:
     model, reward = config.worker.actor.model, config.worker.reward
     named = {
@@ -154,6 +173,8 @@ FILE_CHECKS: tuple[Check, ...] = (
     _extensions,
     _loggers,
     _reward,
+    _environment,
+    _tools,
     _models,
     _checkpoint,
 )

@@ -78,6 +78,13 @@ _ROLLOUT = {
     "val_kwargs.temperature": "val_override_config.temperature",
     "val_kwargs.top_p": "val_override_config.top_p",
     "val_kwargs.top_k": "val_override_config.top_k",
+    "multi_turn.max_assistant_turns": "max_turns",
+    "multi_turn.max_parallel_calls": "max_parallel_calls",
+    "multi_turn.max_tool_response_length": "max_tool_response_length",
+    "multi_turn.tool_response_truncate_side": "tool_response_truncate_side",
+    "multi_turn.tool_config_path": "tools",
+    "multi_turn.interaction_config_path": "interaction",
+    "multi_turn.format": "tool_format",
     "n_val": "val_override_config.n",
     "val_temperature": "val_override_config.temperature",
 }

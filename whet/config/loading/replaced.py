@@ -35,6 +35,7 @@ DERIVED: dict[str, str] = {
     "worker.rollout.trust_remote_code": "it follows worker.actor.model.trust_remote_code; set that",
 }
 
+_TURNS = "tokens between turns are exact whatever the template does; leave it out"
 REPLACED: dict[str, str] = {
     "actor_rollout_ref.rollout.prompt_length": "set data.max_prompt_length",
     "actor_rollout_ref.rollout.response_length": "set data.max_response_length",
@@ -62,6 +63,13 @@ REPLACED: dict[str, str] = {
     "algorithm.use_kl_in_reward": (
         "set algorithm.use_kl_loss=false for KL in the reward, algorithm.disable_kl=true for none"
     ),
+    "actor_rollout_ref.rollout.multi_turn.enable": "worker.rollout.tools or env makes episodes of several turns",
+    "actor_rollout_ref.rollout.multi_turn.max_user_turns": "set worker.rollout.max_turns (the policy's)",
+    "actor_rollout_ref.rollout.multi_turn.function_tool_path": "set worker.rollout.tools=[path.py:function]",
+    "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template": _TURNS,
+    "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode": _TURNS,
+    "actor_rollout_ref.rollout.multi_turn": "tools and turns are keys of worker.rollout; see docs/tools.md",
+    "data.tool_config_path": "set worker.rollout.tools",
     "custom_reward_function.path": "set worker.reward.reward_function=path.py:function",
     "custom_reward_function.name": "set worker.reward.reward_function=path.py:function",
     "data.tokenizer": "set worker.actor.model.tokenizer_path",
@@ -89,11 +97,10 @@ REPLACED: dict[str, str] = {
     "trainer.balance_batch": "micro-batches are balanced by tokens already; leave it out",
 }
 
-_AGENTS = "agents (several turns, tools, environments)"
+_AGENTS = "agents (programs that call the policy themselves)"
 _ASYNC = "asynchronous training"
 PLANNED: dict[str, str] = {
-    **dict.fromkeys(("multi_turn", "max_turns", "agent", "agents", "agent_loop", "interaction"), _AGENTS),
-    **dict.fromkeys(("tool", "tools", "tool_config_path", "env", "envs", "environment", "environments"), _AGENTS),
+    **dict.fromkeys(("agent", "agents", "agent_loop"), _AGENTS),
     **dict.fromkeys(("async", "async_training", "async_rollout", "fully_async", "max_staleness"), _ASYNC),
     **dict.fromkeys(("staleness", "staleness_threshold", "partial_rollout", "trigger_parameter_sync_step"), _ASYNC),
 }

@@ -10,7 +10,9 @@ from whet.config.registry import Registry
 from whet.config.schema.model import DTYPES
 
 MODES = ("process", "inline", "server")
+CUT_SIDES = ("left", "middle", "right")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
+ENVS = Registry("worker.rollout.env", "whet.envs.adapters", "ENV", entry_points="whet.envs")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
 ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
 
@@ -62,6 +64,39 @@ class RolloutConfig:
     replicas: int = key(1, "vllm: processes that share the device and the prompts", least=1, most=1024)
     disable_log_stats: bool = key(True, "no statistics from the engine")
     disable_tqdm: bool = key(False, "engines draw no progress bar of their own: must be false")
+    env: str | None = key(
+        None, "environment of episodes: path.py:Class, package.module:Class or NAME:ARGUMENT; null = single turns"
+    )
+    env_args: dict[str, Any] = field(
+        default_factory=dict, metadata=about("keyword arguments of the environment's constructor")
+    )
+    env_timeout: float = key(60.0, "seconds that one call of an environment may take", above=0, most=1_000_000)
+    max_turns: int = key(16, "most turns of the policy in an episode", least=1, most=1_000_000)
+    max_turn_tokens: int | None = key(
+        None, "most tokens of one turn; null = what is left of data.max_response_length", least=1, most=10_000_000
+    )
+    tools: list[str] = field(
+        default_factory=list,
+        metadata=about("tools of the policy: built-in names, path.py:function, or a YAML as verl's"),
+    )
+    tool_args: dict[str, Any] = field(
+        default_factory=dict, metadata=about("arguments of tools' constructors, such as {search: {corpus: docs.jsonl}}")
+    )
+    tool_format: str | None = key(None, "format of calls; null = the one that the chat template writes")
+    tool_timeout: float = key(30.0, "seconds that one call of a tool may take", above=0, most=1_000_000)
+    max_parallel_calls: int = key(16, "calls of one turn that are run; further ones are refused", least=1, most=10_000)
+    max_tool_response_length: int = key(8192, "characters of a tool's result that the policy reads", least=1)
+    tool_response_truncate_side: str = key(
+        "middle", "what of a longer result is cut: left keeps its end, right its beginning", choices=CUT_SIDES
+    )
+    interaction: str | None = key(
+        None, "YAML of a simulated user (verl's interaction) that answers turns without calls"
+    )
     val_override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
     )
+
+    @property
+    def plays_episodes(self) -> bool:
+        """True if an environment answers the policy."""
+        return self.env is not None or bool(self.tools) or self.interaction is not None

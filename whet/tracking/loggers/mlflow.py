@@ -36,7 +36,7 @@ class MlflowLogger:
                 "prompt": sample.prompt.text,
                 "response": sample.text,
                 "answer": answer_text(sample.prompt.answer),
-                "score": sample.scores.get("overall"),
+                "score": sample.score("overall"),
             }
             for sample in samples
         ]

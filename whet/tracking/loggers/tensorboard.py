@@ -29,7 +29,7 @@ class TensorboardLogger:
         """Add each generation as a text."""
         writer = self._open(step)
         for number, sample in enumerate(samples):
-            score = sample.scores.get("overall")
+            score = sample.score("overall")
             text = (
                 f"{sample.prompt.text}\n---\n{sample.text}\n---\nanswer {answer_text(sample.prompt.answer)}, {score=}"
             )

@@ -35,7 +35,7 @@ class WandbLogger:
         table = self._wandb.Table(columns=["prompt", "response", "answer", "score"])
         for sample in samples:
             answer = answer_text(sample.prompt.answer)
-            table.add_data(sample.prompt.text, sample.text, answer, sample.scores.get("overall"))
+            table.add_data(sample.prompt.text, sample.text, answer, sample.score("overall"))
         self._run.log({"val/generations": table}, step=step)
 
     def close(self) -> None:

@@ -1,0 +1,85 @@
+"""What environments may return, and the sentence for what they may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from whet.envs.observations import BadResultError, read_answer, read_observation
+
+PICTURE = Image.new("RGB", (4, 4))
+
+
+@pytest.mark.parametrize(
+    ("value", "contents", "images"),
+    [
+        ("hello", ["hello"], 0),
+        (PICTURE, ["<image>"], 1),
+        (np.zeros((4, 4, 3), dtype=np.uint8), ["<image>"], 1),
+        ({"text": "look", "images": [PICTURE, PICTURE]}, ["<image><image>look"], 2),
+        ({"text": "at <image> here", "images": [PICTURE]}, ["at <image> here"], 1),
+        ([{"role": "tool", "content": "3"}, {"role": "user", "content": "go on"}], ["3", "go on"], 0),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "image": PICTURE}]}],
+            ["a<image>"],
+            1,
+        ),
+    ],
+    ids=["text", "image", "array", "both", "placed", "chat", "parts"],
+)
+def test_observations_of_every_kind(value: Any, contents: list[str], images: int) -> None:
+    observed = read_observation(value, "user")
+    assert observed is not None
+    assert [message["content"] for message in observed.messages] == contents
+    assert len(observed.images) == images
+    assert all(isinstance(image, Image.Image) for image in observed.images)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (3, "must be text, chat messages, a PIL image"),
+        (b"bytes", "it is a bytes"),
+        ([], "empty list of messages"),
+        ([{"content": "x"}], "message 1 of the observation must be a dict with role and content"),
+        ([{"role": "user", "content": 4}], "must be text or a list of parts, not a int"),
+        ([{"role": "user", "content": [{"type": "video"}]}], "must be of type text or image"),
+        ({"txt": "x"}, "it is a dict with txt"),
+        ({"images": ["x.png"]}, "must be PIL images; it is a str"),
+        (np.zeros((4, 4, 7), dtype=np.uint8), "shape (4, 4, 7)"),
+    ],
+)
+def test_wrong_observations_are_named(value: Any, said: str) -> None:
+    with pytest.raises(BadResultError) as error:
+        read_observation(value, "user")
+    assert said in str(error.value)
+
+
+def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> None:
+    info = {"moves": 3, "won": True, "ratio": np.float32(0.5), "note": "text", "bad": float("nan"), "end": "won"}
+    answer = read_answer(("x", np.float64(1.5), np.bool_(False), info), "user")
+    assert (answer.reward, answer.done, answer.end) == (1.5, False, "won")
+    assert answer.info == {"moves": 3.0, "won": 1.0, "ratio": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "four values observation, reward, done, info; it returned None"),
+        (("x", 1.0, True), "it returned 3 values"),
+        (("x", "1", True, {}), "the reward (second value of step) must be a number within ±1e+06, not a str"),
+        (("x", float("nan"), True, {}), "not nan"),
+        (("x", 1e9, True, {}), "not 1000000000.0"),
+        (("x", 1.0, "yes", {}), "done (third value of step) must be True or False, not a str"),
+        (("x", 1.0, True, [1]), "info (fourth value of step) must be a dict, not a list"),
+        ((None, 1.0, False, {}), "is None and done is False"),
+        (("x", 1.0, True, {"message": "hi"}), 'info["message"] must be a chat message'),
+    ],
+)
+def test_wrong_steps_are_named(value: Any, said: str) -> None:
+    with pytest.raises(BadResultError) as error:
+        read_answer(value, "user")
+    assert said in str(error.value)

@@ -1,0 +1,262 @@
+"""Check token-exact turns on a folder of chat templates: random conversations with tools, reasoning and several calls.
+
+    python tools/turn_check.py FOLDER [--count 1000] [--only NAME]
+
+FOLDER holds `*.jinja` files, such as those of the PyPI packages trl and vllm or of llama.cpp's models/templates. Every
+template gets a byte-level tokenizer trained on the spot, with the special tokens that the template mentions.
+
+The policy writes each turn as the template spells it. After each turn, for what `TurnTemplate` returns:
+- not rewritten: prompt + written + appended decodes to the rendering of the whole conversation, and has its token ids;
+- rewritten: the rendering does indeed not begin with what the engine holds, and the new prompt has its token ids.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from whet.chat.messages import Message, ToolCall, assistant_message, tool_message
+from whet.chat.turns import TurnTemplate
+from whet.errors import UserError
+
+WORDS = (
+    "the weather in Bern is 21 degrees; f(x) = x + 1, and {a: b} or <b>bold</b>\n\n  spaced\tout: äöü 漢字 🙂 'q' \"d\""
+)
+SPECIAL = re.compile(
+    r"<\|[^|<>\s'\"{}]{1,40}\|>|<｜[^｜<>]{1,40}｜>|<[a-z_]{3,30}>|</[a-z_]{3,30}>|\[/?[A-Z_]{3,20}\]|<\|[a-z_]+>|<[a-z_]+\|>|<[a-z]+:[a-z]+>|\]~b\]|\[e~\[|\]~!b\["
+)
+ENDS = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|end|>",
+    "<|end_of_text|>",
+    "[e~[",
+    "<|end_of_msg|>",
+    "<seed:eos>",
+    "<|hy_eos|>",
+    "<|message_sep|>",
+    "<|assistant_end|>",
+    "<|endoftext|>",
+]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": f"Does {name}.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "a city"},
+                    "n": {"type": "integer", "description": "a number"},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+    for name in ("weather", "add")
+]
+
+
+def make_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer with a template's special tokens."""
+    special = sorted({*SPECIAL.findall(template), "<s>", "</s>"})
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    texts = [WORDS, template, "user\nassistant\nsystem\n\n<tool_call>\n"] * 3
+    bpe.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=900, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False),
+    )
+    bpe.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in special])
+    end = next((each for each in ENDS if each in special), "</s>")
+    made = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, bos_token="<s>")
+    made.chat_template = template
+    return made
+
+
+class Chats:
+    """Random conversations, as functions of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def text(self, most: int = 8) -> str:
+        """Return a few words; some end or begin with white space."""
+        words = WORDS.split(" ")
+        chosen = " ".join(self._random.choice(words) for _ in range(self._random.randint(1, most)))
+        return chosen.strip() or "ok"
+
+    def turn(self, last: bool) -> Message:
+        """Return a turn of the policy's."""
+        calls = [] if last else [self._call() for _ in range(self._random.choice((1, 1, 2, 3)))]
+        content = self.text() if last or self._random.random() < 0.3 else ""
+        reasoning = self.text() if self._random.random() < 0.5 else None
+        return assistant_message(content, reasoning, calls)
+
+    def _call(self) -> ToolCall:
+        arguments: dict[str, Any] = {"city": self.text(3)}
+        if self._random.random() < 0.5:
+            arguments["n"] = self._random.randint(-5, 500)
+        name = self._random.choice(("weather", "add"))
+        return ToolCall(name, arguments, "".join(self._random.choices("abcdefgh0123456789", k=9)))
+
+    def results(self, turn: Message) -> list[Message]:
+        """Return what follows a turn: results of its calls, or the user's next turn."""
+        calls = turn.get("tool_calls", [])
+        if not calls:
+            return [{"role": "user", "content": self.text()}]
+        return [tool_message(ToolCall(each["function"]["name"], {}, each["id"]), self.text()) for each in calls]
+
+    def rounds(self) -> list[bool]:
+        """Return for each turn whether it calls nothing."""
+        return [
+            last for _ in range(self._random.randint(1, 3)) for last in [False] * self._random.randint(0, 2) + [True]
+        ]
+
+
+def check(template: str, count: int) -> tuple[Counter[str], list[str]]:
+    """Return counts of what happened in `count` conversations, and the first problems."""
+    tokenizer = make_tokenizer(template)
+    found: Counter[str] = Counter()
+    problems: list[str] = []
+    turns: dict[bool, TurnTemplate] = {}
+    for seed in range(count):
+        chats = Chats(seed)
+        with_tools = seed % 4 != 0
+        if with_tools not in turns:
+            turns[with_tools] = TurnTemplate(tokenizer, TOOLS if with_tools else None)
+        try:
+            converse(turns[with_tools], tokenizer, chats, found, problems, f"seed {seed}")
+        except UserError as error:
+            found["refused"] += 1
+            if found["refused"] == 1:
+                problems.append(f"refused: {str(error)[:160]}")
+    return found, problems
+
+
+def converse(
+    turns: TurnTemplate,
+    tokenizer: PreTrainedTokenizerFast,
+    chats: Chats,
+    found: Counter[str],
+    problems: list[str],
+    name: str,
+) -> None:
+    """Hold one conversation; its first wrong token ends it."""
+
+    def encode(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    messages: list[Message] = [{"role": "user", "content": chats.text()}]
+    seen = turns.prompt(messages)
+    same_text = same_ids = True  # as the rendering of the conversation so far
+    for last in chats.rounds():
+        turn = chats.turn(last)
+        added = chats.results(turn)
+        before, after, full = turns._rendering.render_all(
+            [(messages, True), ([*messages, turn], False), ([*messages, turn, *added], True)]
+        )
+        text, is_native = written_text(turns, turn, before, after)
+        try:
+            turns._rendering.render([*messages, turn, *added], True)
+        except UserError:  # the template takes no such conversation: calls are rendered as text
+            is_native = False
+            found["as text"] += 1
+        written = encode(text)
+        messages.append(turn)
+        result = turns.append(messages, written, added)
+        messages += added
+        found["turns"] += 1
+        if result.rewritten:
+            found[f"split:{result.reason}"] += 1
+            seen, needless = result.ids, same_text and is_native and full.startswith(before + text)
+            found["needless"] += needless
+            if needless:
+                problems.append(f"{name}: needless split ({result.reason}) after {before[-30:] + text!r}")
+            same_text = same_ids = True
+        else:
+            found["exact"] += 1
+            # A tokenizer may merge over the beginning of a turn: then the whole has other tokens of the same text.
+            same_ids = same_ids and encode(before) + written == encode(before + text)
+            same_text = same_text and is_native
+            seen = seen + written + result.ids
+        found["compared"] += same_text
+        found["ids compared"] += same_text and same_ids
+        spelt = tokenizer.decode(seen, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if same_text and spelt != full:
+            at = next((i for i, (a, b) in enumerate(zip(spelt, full)) if a != b), min(len(spelt), len(full)))
+            problems.append(f"{name}: {spelt[max(0, at - 60) : at + 60]!r} not {full[max(0, at - 60) : at + 60]!r}")
+        elif same_text and same_ids and seen != encode(full):
+            problems.append(f"{name}: ids differ from those of the rendering")
+        else:
+            continue
+        found["wrong"] += 1
+        return
+
+
+def written_text(turns: TurnTemplate, turn: Message, before: str, after: str) -> tuple[str, bool]:
+    """Return a turn as the template spells it, and True; or a spelling of our own where it leaves out a part."""
+    encoder = turns._encoder
+    ends = [encoder.texts[end] for end in turns.ends if end in encoder.texts]
+    shown = after[len(before) :]
+    parts = [turn["content"].strip(), (turn.get("reasoning_content") or "").strip()]
+    calls = Counter(call["function"]["name"] for call in turn.get("tool_calls", ()))
+    whole = all(part in shown for part in parts) and all(shown.count(name) >= n for name, n in calls.items())
+    if after.startswith(before) and whole:
+        start = max(shown.rfind(part) for part in (*filter(None, parts), *calls))  # behind which the turn may end
+        stops = [shown.find(end, start) + len(end) for end in [*ends, "<|call|>"] if end in shown[start:]]
+        cut = min(stops, default=None)
+        if cut is not None:
+            return shown[:cut], True
+        for marker in ("<|observation|>", "<|user|>"):  # of templates in which the next turn's head ends this one
+            if marker in encoder.texts.values() and (marker == "<|user|>") == (not turn.get("tool_calls")):
+                return shown + marker, True
+    thought = f"<think>{turn['reasoning_content']}</think>" if "reasoning_content" in turn else ""
+    return f"{thought}{turn['content']}{ends[0] if ends else ''}", False
+
+
+def main() -> int:
+    """Check every template of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--problems", type=int, default=2)
+    options = parser.parse_args()
+    wrong = 0
+    for file in sorted(options.folder.glob("*.jinja")):
+        if options.only not in file.name:
+            continue
+        try:
+            found, problems = check(file.read_text(encoding="utf-8"), options.count)
+        except Exception as error:
+            print(f"{file.stem:45} cannot be used: {type(error).__name__}: {str(error)[:150]}")
+            continue
+        wrong += found["wrong"]
+        splits = " ".join(f"{name[6:]}={number}" for name, number in sorted(found.items()) if name.startswith("split:"))
+        counts = " ".join(f"{name}={found[name]}" for name in ("turns", "exact", "refused", "needless", "wrong"))
+        compared = f"compared={found['compared']}/{found['ids compared']}"
+        print(f"{file.stem:45} {counts} {compared} splits[{splits}]", flush=True)
+        for problem in problems[: options.problems]:
+            print(f"    {problem}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Chats as models write them: messages, calls of tools, and turns that are never encoded twice."""

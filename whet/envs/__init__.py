@@ -1,0 +1,1 @@
+"""Environments that answer a policy over several turns."""

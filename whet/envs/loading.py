@@ -1,0 +1,84 @@
+"""From a name in the config to a factory of environments: `path.py:Class`, `package.module:Class`, `NAME:ARGUMENT`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from whet.config.files import PICKLE
+from whet.config.registry import read_file, said
+from whet.config.schema.rollout import ENVS
+from whet.envs.protocol import EnvFactory
+from whet.errors import UserError
+
+KEY = ENVS.key
+ARGS_KEY = "worker.rollout.env_args"
+
+
+def env_factory(
+    name: str, resolve: Callable[[str], Path] = Path, options: Mapping[str, Any] | None = None
+) -> EnvFactory:
+    """Return what makes an environment, called once for each sample; `options` are given to it as keywords."""
+    made = _find(name, resolve)
+    if not callable(made):
+        raise UserError(f"{KEY}={name}: expected a class with reset and step, found a {type(made).__name__}")
+    if inspect.isclass(made):
+        missing = [each for each in ("reset", "step") if not callable(getattr(made, each, None))]
+        if missing:
+            raise UserError(f"{KEY}={name}: {made.__name__} has no method {' nor '.join(missing)}")
+    options = dict(options or {})
+    _check_options(name, made, options)
+    return functools.partial(made, **options) if options else made
+
+
+def _find(name: str, resolve: Callable[[str], Path]) -> Callable[..., Any]:
+    first, colon, behind = name.partition(":")
+    if first in ENVS.names:
+        return functools.partial(ENVS.find(first), behind)
+    path, _, attribute = name.rpartition(":")
+    if path.endswith(".py"):
+        return read_file(f"{KEY}={name}", Path(resolve(path)).absolute(), attribute)  # type: ignore[no-any-return]
+    if path.endswith(PICKLE):
+        return _unpickled(name, Path(resolve(path)))
+    if not colon:
+        ENVS.find(name)  # raises with the names that there are
+    return _of_module(name, path, attribute)
+
+
+def _unpickled(name: str, path: Path) -> Callable[..., Any]:
+    try:
+        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+    except Exception as error:  # unpickling imports what the class uses, and may raise anything
+        raise UserError(f"{KEY}={name}: cannot be loaded: {said(error)}") from error
+
+
+def _of_module(name: str, module: str, attribute: str) -> Callable[..., Any]:
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise UserError(
+            f"{KEY}={name}: expected path.py:Class, package.module:Class, or one of {', '.join(ENVS.names)}"
+        )
+    try:
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{KEY}={name}: {module} cannot be imported: {said(error)}") from error
+    if not hasattr(found, attribute):
+        raise UserError(f"{KEY}={name}: {module} defines no {attribute}")
+    return getattr(found, attribute)  # type: ignore[no-any-return]
+
+
+def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options that the class does not take, and a class that needs more."""
+    try:
+        signature = inspect.signature(made)
+    except (TypeError, ValueError):  # of a class in C
+        return
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        given = ", ".join(options) or "none"
+        raise UserError(f"{KEY}={name}: its constructor does not take {ARGS_KEY} ({given}): {error}") from None

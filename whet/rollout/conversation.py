@@ -1,0 +1,150 @@
+"""The conversation of an episode as token ids: the prompt that `reset` makes, and what each observation adds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from whet.chat.turns import TurnTemplate
+from whet.envs.observations import Answer, Observed
+from whet.envs.protocol import Message
+from whet.envs.session import BAD_RESULT, EnvFailure, Opened
+from whet.types import Media, Prompt, Segment
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class ImageReader(Protocol):
+    """How a vision model reads messages with images."""
+
+    def written(self, messages: list[Message]) -> list[Message]:
+        """Return messages as the chat template wants them: `<image>` in a text becomes a part of its own."""
+        ...
+
+    def read(self, ids: list[int], images: list[Any]) -> tuple[list[int], Media]:
+        """Return ids with one place for each image expanded to its tokens, and the images; ValueError where wrong."""
+        ...
+
+
+class Conversations:
+    """Begins conversations with one model."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        ends: frozenset[int],
+        longest_prompt: int,
+        images: ImageReader | None = None,
+        **template_keys: Any,
+    ) -> None:
+        """`ends` are the tokens that end a turn; `images` is None for a text model."""
+        self.tokenizer, self.ends, self.images = tokenizer, ends, images
+        self._longest, self._keys = longest_prompt, template_keys
+        self._templates: dict[str, TurnTemplate] = {}  # by the tools in them
+        self.filler = min(ends) if ends else 0  # a token that stands where nothing was written
+
+    def begin(self, prompt: Prompt, opened: Opened) -> Conversation:
+        """Return the conversation after `reset`; `EnvFailure` where its prompt cannot be used."""
+        template = self._template(opened.tools)
+        observed = opened.observed
+        if observed is None and opened.tools is None:
+            return Conversation(self, template, prompt, list(prompt.messages))
+        messages, images = _begun(prompt, observed)
+        written = self.written(messages)
+        ids = _named("reset", lambda: template.prompt(written))
+        media = None
+        if images:
+            ids, media = self.look("reset", ids, images)
+        if len(ids) > self._longest:
+            raise EnvFailure(
+                BAD_RESULT,
+                "reset",
+                f"made a prompt of {len(ids)} tokens, more than data.max_prompt_length={self._longest}",
+            )
+        text = str(self.tokenizer.decode(ids, skip_special_tokens=False))
+        return Conversation(
+            self, template, replace(prompt, ids=ids, text=text, media=media, messages=messages), messages
+        )
+
+    def written(self, messages: list[Message]) -> list[Message]:
+        """Return messages as the template reads them."""
+        return messages if self.images is None else self.images.written(messages)
+
+    def look(self, place: str, ids: list[int], images: list[Any]) -> tuple[list[int], Media]:
+        """Expand the places of images."""
+        if self.images is None:
+            raise EnvFailure(BAD_RESULT, place, "returned an image, and the model reads text only")
+        reader = self.images
+        return _named(place, lambda: reader.read(ids, images))
+
+    def _template(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
+        known = json.dumps(tools, sort_keys=True, default=str)
+        if known not in self._templates:
+            self._templates[known] = TurnTemplate(self.tokenizer, tools, ends=self.ends, **self._keys)
+        return self._templates[known]
+
+
+class Conversation:
+    """One conversation; its tokens are kept by whoever plays the episode."""
+
+    def __init__(self, shared: Conversations, template: TurnTemplate, prompt: Prompt, messages: list[Message]) -> None:
+        self._shared, self._template, self.prompt = shared, template, prompt
+        self._messages = messages
+        self._turns = 0
+
+    def text(self, turn: list[int]) -> str:
+        """Return the text of a turn of the policy, special tokens included, without the token that ended it."""
+        ids = turn[:-1] if turn and turn[-1] in self._shared.ends else turn
+        return str(self._shared.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def append(self, turn: list[int], answer: Answer) -> Segment:
+        """Add the policy's turn and the environment's answer; return the segment of the latter's tokens."""
+        assert answer.observed is not None, "checked when the answer was read"
+        self._turns += 1
+        place = f"step of turn {self._turns}"
+        said = answer.message or {"role": "assistant", "content": self.text(turn)}
+        self._messages = [*self._messages, said]
+        shared, added = self._shared, answer.observed.messages
+        whole, news = shared.written(self._messages), shared.written(added)
+        appended = _named(place, lambda: self._template.append(whole, turn, news))
+        self._messages = [*self._messages, *added]
+        ids, media, images = appended.ids, None, answer.observed.images
+        if appended.rewritten and (images or self.prompt.media is not None):
+            raise EnvFailure(BAD_RESULT, place, "led to a chat whose earlier turns the template rewrites, with images")
+        if images or shared.images is not None:
+            ids, media = shared.look(place, ids, images)
+        return Segment(ids, by_model=False, media=media if images else None, restart=appended.rewritten)
+
+
+def _begun(prompt: Prompt, observed: Observed | None) -> tuple[list[Message], list[Any]]:
+    """Return the messages of a prompt with its first observation, and the images in them."""
+    if observed is not None and observed.is_chat:
+        return observed.messages, observed.images
+    messages, images = [dict(each) for each in prompt.messages], []
+    if prompt.media is not None:
+        if prompt.media.videos:
+            raise EnvFailure(BAD_RESULT, "reset", "returned an observation to a prompt with a video, which is not read")
+        images = list(prompt.media.images)
+    if observed is None:
+        return messages, images
+    (said,) = observed.messages
+    if messages and messages[-1]["role"] == said["role"]:
+        joined = "\n".join(text for text in (messages[-1]["content"], said["content"]) if text)
+        messages[-1] = {**messages[-1], "content": joined}
+    else:
+        messages.append(said)
+    return messages, [*images, *observed.images]
+
+
+def _named(place: str, work: Callable[[], Any]) -> Any:
+    """Do something with messages of an environment, which a chat template or a processor may refuse."""
+    try:
+        return work()
+    except Exception as error:  # templates are code of others, and raise what they like
+        text = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
+        raise EnvFailure(
+            BAD_RESULT, place, f"returned what the model cannot read: {type(error).__name__}: {text}"
+        ) from error

@@ -1,0 +1,125 @@
+"""verl's tool YAML, its `BaseTool` subclasses and its interactions (a simulated user); verl itself is not needed."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from whet.errors import UserError
+from whet.tools.loading import imported
+from whet.tools.protocol import PlainTool, Tool, ToolResult
+
+
+class Schema(dict[str, Any]):
+    """A schema that can be read as verl's own objects are: `schema.function.name`, `schema.model_dump()`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+        return Schema(value) if isinstance(value, dict) else value
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        """Return a plain dict."""
+        return dict(self)
+
+
+class VerlTool(PlainTool):
+    """A `BaseTool`: created once for each sample, which its instance id names."""
+
+    def __init__(self, tool: Any, schema: dict[str, Any]) -> None:
+        self._tool, self.schema = tool, schema
+        self.name = schema["function"]["name"]
+        self._ids: dict[str, Any] = {}
+
+    async def create(self, sample_id: str, **row_kwargs: Any) -> None:
+        """Create an instance; verl hands the row's settings over as one keyword, older tools name them."""
+        known = inspect.signature(self._tool.create).parameters
+        given = {name: value for name, value in row_kwargs.items() if name in known}
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        if row_kwargs and (takes_any or "create_kwargs" in known):
+            given["create_kwargs"] = row_kwargs
+        made = await _awaited(self._tool.create(sample_id, **given))
+        self._ids[sample_id] = made[0] if isinstance(made, tuple) else made or sample_id
+
+    async def execute(self, sample_id: str, arguments: dict[str, Any]) -> ToolResult:
+        """Run a call; the result is (response, reward, metrics)."""
+        made = await _awaited(self._tool.execute(self._ids.get(sample_id, sample_id), arguments))
+        response, reward = (made[0], made[1] if len(made) > 1 else 0.0) if isinstance(made, tuple) else (made, 0.0)
+        text = response.get("text") if isinstance(response, dict) else getattr(response, "text", response)
+        images = response.get("image") if isinstance(response, dict) else getattr(response, "image", None)
+        return ToolResult("" if text is None else str(text), list(images or []), float(reward or 0.0))
+
+    async def release(self, sample_id: str) -> None:
+        """Release the instance."""
+        await _awaited(self._tool.release(self._ids.pop(sample_id, sample_id)))
+
+
+def load_config(path: Path) -> list[Tool]:
+    """Return the tools of a YAML: `tools: [{class_name, config, tool_schema}]`."""
+    tools: list[Tool] = []
+    for number, entry in enumerate(_entries(path, "tools"), start=1):
+        label = f"{path}: tool {number}"
+        config = dict(entry.get("config") or {})
+        if config.get("type") == "mcp":
+            raise UserError(f"{label}: tools of MCP servers are not in this version yet; remove the entry")
+        schema = entry.get("tool_schema")
+        made = _make(entry, label, config, Schema(schema) if schema else None)
+        own = schema or _schema_of(made, label)
+        tools.append(VerlTool(made, own))
+    return tools
+
+
+def load_interaction(path: Path) -> Any:
+    """Return the simulated user of a YAML: `interaction: [{name, class_name, config}]`, of which there is one."""
+    entries = _entries(path, "interaction")
+    if len(entries) != 1:
+        raise UserError(f"{path}: one interaction is used, found {len(entries)}")
+    config = dict(entries[0].get("config") or {})
+    made = _make(entries[0], f"{path}: interaction", config)
+    missing = [name for name in ("start_interaction", "generate_response") if not callable(getattr(made, name, None))]
+    if missing:
+        raise UserError(f"{path}: {entries[0]['class_name']} has no method {', '.join(missing)}")
+    return made
+
+
+def _entries(path: Path, key: str) -> list[dict[str, Any]]:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}, which should hold a list of {key}")
+    try:
+        value = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except Exception as error:  # of YAML and of OmegaConf alike
+        raise UserError(f"{path} cannot be read: {str(error)[:300]}") from error
+    entries = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise UserError(f"{path}: expected a list under {key}")
+    return entries  # type: ignore[return-value]
+
+
+def _make(entry: dict[str, Any], label: str, *given: Any) -> Any:
+    name = entry.get("class_name")
+    if not isinstance(name, str) or "." not in name:
+        raise UserError(f"{label}: class_name must be a dotted name such as package.module.Class")
+    found = imported(name, label)
+    try:
+        return found(*given)
+    except Exception as error:
+        raise UserError(f"{label}: {name} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _schema_of(tool: Any, label: str) -> dict[str, Any]:
+    getter = getattr(tool, "get_openai_tool_schema", None)
+    schema = getter() if callable(getter) else getattr(tool, "tool_schema", None)
+    dump = getattr(schema, "model_dump", None)
+    schema = dump(exclude_none=True) if callable(dump) else schema
+    if not isinstance(schema, dict) or not isinstance(schema.get("function"), dict) or "name" not in schema["function"]:
+        raise UserError(f"{label}: it needs a tool_schema, or get_openai_tool_schema() that returns one")
+    return schema
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
