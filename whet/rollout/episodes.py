@@ -19,6 +19,7 @@ from whet.rollout.blocking import run_blocking
 from whet.rollout.collector import Rollout
 from whet.rollout.conversation import Conversation, Conversations
 from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
 
 _T = TypeVar("_T")
@@ -86,11 +87,8 @@ class Episodes:
             last = played.turns + 1 == limits.turns
             room = limits.tokens - len(played)
             params = replace(self._params, max_tokens=min(room, limits.turn_tokens or room), keep=not last)
-            (sample,) = await self._engine.sample(played.start, params, sample_id)
+            sample = await sample_whole(self._engine, played.start, params, sample_id)
             turn = played.take(sample)
-            if sample.finish == "abort":
-                played.end = "abort"
-                return
             # 2. The environment's answer, and the reward of the turn.
             answer = await env.step(Action(conversation.text(turn), turn, sample.finish, played.turns))
             played.reward(answer)

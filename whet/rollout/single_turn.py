@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.engine import Engine, SamplingParams, Start
 from whet.types import Prompt, Sample
 
 Finish = Callable[[list[Sample]], None]  # adds what is known of finished samples, such as their text
@@ -42,8 +42,7 @@ class SingleTurn:
         """Return the samples of these ids, as many as `params.n`."""
         if self._engine.capabilities.concurrent:
             samples = await self._engine.sample(prompt, self._params, ids.start)
-            while any(sample.finish == "abort" for sample in samples):
-                samples = list(await asyncio.gather(*map(self._continued, samples, ids)))
+            samples = list(await asyncio.gather(*map(self._continued, samples, ids)))
         else:
             samples = await self._ask(prompt, ids)
         self._finish(samples)
@@ -54,7 +53,7 @@ class SingleTurn:
         if sample.finish != "abort":
             return sample
         params = replace(self._params, n=1, max_tokens=self._params.max_tokens - len(sample.ids))
-        (whole,) = await self._engine.sample(sample if sample.ids else sample.prompt, params, sample_id)
+        whole = await sample_whole(self._engine, sample if sample.ids else sample.prompt, params, sample_id)
         return replace(whole, index=sample.index)
 
     async def _ask(self, prompt: Prompt, ids: range) -> list[Sample]:
@@ -89,6 +88,16 @@ class SingleTurn:
 
     def _generate(self, asks: list[_Ask]) -> list[Sample]:
         return self._engine.generate([ask.prompt for ask in asks], self._params, [ask.ids.start for ask in asks])
+
+
+async def sample_whole(engine: Engine, start: Start, params: SamplingParams, sample_id: int) -> Sample:
+    """Sample one response; whenever it is aborted it goes on where it stands, with the weights of then."""
+    before = 0 if isinstance(start, Prompt) else len(start.ids)
+    (sample,) = await engine.sample(start, params, sample_id)
+    while sample.finish == "abort":
+        left = replace(params, max_tokens=params.max_tokens - (len(sample.ids) - before))
+        (sample,) = await engine.sample(sample if sample.ids else start, left, sample_id)
+    return sample
 
 
 async def in_thread(work: Callable[[], list[Sample]]) -> list[Sample]:

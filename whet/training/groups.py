@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.types import Group, Prompt, Sample, Segment
 
+_PROMPT = ("ids", "text", "messages")  # of an episode, which an environment may have begun otherwise than its row
 _FIELDS = [field.name for field in fields(Sample) if field.name not in ("prompt", "segments")]
 
 
@@ -43,8 +44,12 @@ def _record(sample: Sample) -> dict[str, Any]:
     """Return what JSON keeps of a sample; its prompt is found again by its row."""
     assert all(segment.media is None for segment in sample.segments), "images of later turns have no row to be found by"
     segments = [asdict(segment) for segment in sample.segments]
-    return {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}
+    record = {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}
+    if sample.end is None:
+        return record
+    return record | {"prompt": {name: getattr(sample.prompt, name) for name in _PROMPT}}
 
 
 def _sample(prompt: Prompt, known: dict[str, Any]) -> Sample:
+    prompt = replace(prompt, **known.pop("prompt", {}))
     return Sample(prompt, [Segment(**segment) for segment in known.pop("segments")], **known)
