@@ -56,7 +56,7 @@ def test_words_are_searched_in_keys_help_and_other_names():
         search(["qqqqqqqq"])
 
 
-@pytest.mark.parametrize("name", ["multi_turn", "tools", "env", "async_training", "max_staleness"])
+@pytest.mark.parametrize("name", ["agent", "agents", "agent_loop"])
 def test_features_to_come_are_known(name):
     try:
         text = search([name])
@@ -67,6 +67,14 @@ def test_features_to_come_are_known(name):
     for key in (f"{name}=1", f"worker.rollout.{name}.enable=true", f"trainer.{name}=1"):
         with pytest.raises(UserError, match=r"cannot be set: .* is not in this version yet"):
             load_config([key])
+
+
+@pytest.mark.parametrize(
+    "key", ["max_staleness=1", "async_training.staleness_threshold=0.5", "trainer.partial_rollout=true"]
+)
+def test_other_names_of_asynchronous_training_lead_to_its_key(key):
+    with pytest.raises(UserError, match=r"has no key of its own: set trainer\.max_staleness"):
+        load_config([key])
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -13,7 +13,9 @@ from whet.errors import UserError
 def test_every_alias_leads_to_a_key():
     for theirs, ours in ALIASES.items():
         assert theirs not in all_keys(), theirs
-        assert ours in all_keys() or ours.startswith("worker.rollout.val_override_config."), theirs
+        assert ours in all_keys() or ours.startswith(
+            ("worker.rollout.val_override_config.", "worker.reward.reward_function_kwargs.")
+        ), theirs
     assert set(REPLACED).isdisjoint({*ALIASES, *all_keys(), *DERIVED})
 
 

@@ -98,9 +98,10 @@ REPLACED: dict[str, str] = {
 }
 
 _AGENTS = "agents (programs that call the policy themselves)"
-_ASYNC = "asynchronous training"
-PLANNED: dict[str, str] = {
-    **dict.fromkeys(("agent", "agents", "agent_loop"), _AGENTS),
+_ASYNC = "set trainer.max_staleness to 1 or more for asynchronous training (docs/async.md)"
+PLANNED: dict[str, str] = dict.fromkeys(("agent", "agents", "agent_loop"), _AGENTS)
+# Other systems' names, wherever they stand in a key.
+NAMED_OTHERWISE: dict[str, str] = {
     **dict.fromkeys(("async", "async_training", "async_rollout", "fully_async", "max_staleness"), _ASYNC),
     **dict.fromkeys(("staleness", "staleness_threshold", "partial_rollout", "trigger_parameter_sync_step"), _ASYNC),
 }
@@ -114,6 +115,9 @@ def reason_not_settable(name: str) -> str | None:
     planned = next((PLANNED[part] for part in parts if part in PLANNED), None)
     if planned is not None:
         return f"cannot be set: {planned} is not in this version yet"
+    otherwise = next((NAMED_OTHERWISE[part] for part in parts if part in NAMED_OTHERWISE), None)
+    if otherwise is not None:
+        return f"has no key of its own: {otherwise}"
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     found = next((prefix for prefix in prefixes if prefix in REPLACED), None)
     return f"has no key of its own: {REPLACED[found]}" if found else None

@@ -64,8 +64,7 @@ class RewardConfig:
     )
     manager: str | None = key(
         None,
-        "verl's reward manager; batch = the function takes all samples, the others one; dapo may have overlong_buffer; "
-        "yr is Skywork-OR1's",
+        "verl's reward manager; batch takes all samples, the others one; yr is Skywork-OR1's",
         choices=("naive", "batch", "prime", "dapo", "yr"),
     )
     memory_limit_mb: int | None = key(

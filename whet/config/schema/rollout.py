@@ -51,8 +51,7 @@ class RolloutConfig:
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     recompute_cache: bool | None = key(
         None,
-        "asynchronous training: samples in flight compute their keys and values anew after an update, whose memory the "
-        "update can use; null = on a GPU",
+        "asynchronous: samples in flight give an update their cache's memory and compute it anew; null = on a GPU",
     )
     server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
     server_timeout: float = key(

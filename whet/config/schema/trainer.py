@@ -80,8 +80,7 @@ class TrainerConfig:
     )
     steps_ahead: int | None = key(
         None,
-        "groups sampled ahead of their use, in steps' worth; fewer than max_staleness leaves time to slow groups while "
-        "the others stay fresh; null = max_staleness",
+        "steps' worth of groups sampled ahead of their use, at most max_staleness; null = max_staleness",
         least=1,
         most=1000,
     )
