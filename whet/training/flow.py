@@ -54,6 +54,7 @@ class Flow(BatchMaker):
         self._config = rollouts.config
         self._collector: Collector | None = None
         self._waiting: dict[int, Waiting] = {}  # by number: handed in, and not trained on yet
+        self._rows: list[int] = []  # drawn from the loader, and not handed in yet
         self._ready: list[Waiting] = []  # scored before a checkpoint was written, and read from it
         self._taken: list[Waiting] = []  # by the step that is being made
         self._seconds = (0.0, 0.0)  # of sampling and scoring, at the end of the latest step
@@ -123,13 +124,13 @@ class Flow(BatchMaker):
         ready = {group.samples[0].group: group for group in self._collector.ready} if self._collector else {}
         for each in self._waiting.values():
             each.group = ready.get(each.ids.start)
-        save_waiting([*self._ready, *self._waiting.values()], folder / "waiting.json")
+        save_waiting([*self._ready, *self._waiting.values()], self._rows, folder / "waiting.json")
 
     def load(self, folder: Path) -> None:
         """Go on with what a checkpoint holds; what was not ready is sampled from its beginning."""
         self._schedule.forget_after(self._state.step)
         if (folder / "waiting.json").exists():
-            waiting = load_waiting(folder / "waiting.json", self._prompts)
+            waiting, self._rows = load_waiting(folder / "waiting.json", self._prompts)
             self._ready = [each for each in waiting if each.group is not None]
             anew = [each for each in waiting if each.group is None]
             for each in anew:
@@ -144,9 +145,10 @@ class Flow(BatchMaker):
 
     def _hand_in(self, wanted: int) -> None:
         """Hand in prompts until so many groups are on their way."""
-        rows: list[int] = []
-        while len(self._waiting) + len(rows) < wanted:
-            rows += self._prompts.next_rows()
+        missing = max(0, wanted - len(self._waiting))
+        while len(self._rows) < missing:
+            self._rows += self._prompts.next_rows()
+        rows, self._rows = self._rows[:missing], self._rows[missing:]
         if rows:
             self._submit(rows)
 

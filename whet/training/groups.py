@@ -37,7 +37,12 @@ def group_record(group: Group) -> dict[str, Any]:
 def group_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Group:
     """Return the group that a record was made of, to the last bit."""
     (prompt,) = loader.prompts([record["row"]])
-    return Group(record["row"], [_sample(prompt, known) for known in record["samples"]])
+    samples = [_sample(prompt, known) for known in record["samples"]]
+    if any(sample.end is not None for sample in samples):
+        from whet.rollout.episodes import share_prompts  # packing reads a shared prompt once
+
+        share_prompts(samples)
+    return Group(record["row"], samples)
 
 
 def _record(sample: Sample) -> dict[str, Any]:
@@ -51,5 +56,6 @@ def _record(sample: Sample) -> dict[str, Any]:
 
 
 def _sample(prompt: Prompt, known: dict[str, Any]) -> Sample:
-    prompt = replace(prompt, **known.pop("prompt", {}))
+    if "prompt" in known:
+        prompt = replace(prompt, **known.pop("prompt"))
     return Sample(prompt, [Segment(**segment) for segment in known.pop("segments")], **known)

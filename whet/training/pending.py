@@ -35,14 +35,17 @@ def waiting_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Wa
     return Waiting(record["row"], range(*record["ids"]), record["version"], group)
 
 
-def save_waiting(waiting: Sequence[Waiting], file: Path) -> None:
-    """Write what waits."""
-    file.write_text(json.dumps([each.record() for each in waiting]), encoding="utf-8")
+def save_waiting(waiting: Sequence[Waiting], rows: Sequence[int], file: Path) -> None:
+    """Write what waits, and the rows that were drawn and not handed in."""
+    record = {"waiting": [each.record() for each in waiting], "rows": list(rows)}
+    file.write_text(json.dumps(record), encoding="utf-8")
 
 
-def load_waiting(file: Path, loader: PromptLoader[Any]) -> list[Waiting]:
+def load_waiting(file: Path, loader: PromptLoader[Any]) -> tuple[list[Waiting], list[int]]:
     """Read back what `save_waiting` wrote, to the last bit."""
     try:
-        return [waiting_from_record(record, loader) for record in json.loads(file.read_text(encoding="utf-8"))]
+        record = json.loads(file.read_text(encoding="utf-8"))
+        rows = [int(row) for row in record["rows"]]
+        return [waiting_from_record(each, loader) for each in record["waiting"]], rows
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise UserError(f"{file} does not hold samples of this data ({type(error).__name__}: {error})") from error
