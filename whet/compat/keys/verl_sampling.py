@@ -77,7 +77,7 @@ ROLLOUT: list[Row] = [
             "tools make an agent; enable alone chooses nothing there",
             rule="agents",
         ),
-        absent("interaction_config_path", "interactions are environments here: write one, and set worker.rollout.env"),
+        mapped("interaction_config_path", "worker.rollout.interaction", "a simulated user answers", rule="agents"),
         mapped("format", "worker.rollout.tool_format", "how calls are written", rule="agents"),
         mapped("max_tool_response_length tool_response_truncate_side", "worker.rollout.max_turn_tokens", rule="agents"),
         harmless("*", "how turns are tokenized and repeated there; tokens are never encoded twice here"),

@@ -94,6 +94,12 @@ def _reward_model(there: There, here: Here) -> None:
         here.refuse("reward_model.enable", "reward models are not in this version yet; set custom_reward_function")
         return
     here.set(key, there.get("reward_model.model.path"), "reward_model.model.path")
+    if there.count("trainer.n_gpus_per_node", 1) * there.count("trainer.nnodes", 1) > 1:
+        here.set("worker.reward.model.device", "cpu", "trainer.n_gpus_per_node")
+        here.note(
+            "the reward model runs in the process that drives the ranks, on its CPU: name a GPU that the ranks leave "
+            "free with --set worker.reward.model.device=cuda:N"
+        )
 
 
 @rule("resume")

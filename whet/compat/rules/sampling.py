@@ -87,7 +87,10 @@ def _agents(there: There, here: Here) -> None:
     ]
     loop = there.get(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
     named = [key for key in files if there.get(key)]
-    if not named:
+    user = f"{turns}.interaction_config_path"
+    if there.get(user):
+        here.set("worker.rollout.interaction", str(there.get(user)), user)
+    if not named and not there.get(user):
         if loop not in ("single_turn_agent", "tool_agent"):
             here.refuse(
                 f"{_ROLLOUT}.agent.default_agent_loop", "loops of yours are environments here: set worker.rollout.env"
@@ -98,7 +101,8 @@ def _agents(there: There, here: Here) -> None:
     if not here.has(tools):
         here.refuse(named[0], "agents with tools are not in this version yet")
         return
-    here.set(tools, [str(there.get(named[0]))], named[0])
+    if named:
+        here.set(tools, [str(there.get(named[0]))], named[0])
     limit = there.count(f"{turns}.max_assistant_turns", 0)
     if limit and here.has("worker.rollout.max_turns"):
         here.set("worker.rollout.max_turns", limit, f"{turns}.max_assistant_turns")
