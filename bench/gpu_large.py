@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from gpu_shapes import PEAK_FLOPS, Shape, llama_135m, qwen2_5_7b, qwen3_1_7b, qwen3_8b, qwen3_32b, qwen3_tiny
 from rollout_tail import NoText, build_model, ends_of
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from whet.config import Config, load_config
 from whet.learn.learner import LocalLearner
@@ -106,7 +106,9 @@ class Bench:
             with self.learner.engine_weights() as weights:
                 self.engine.load_weights(weights, self.engine.version + 1)
         n = self.workload.samples
-        groups = [(len(samples[i].prompt.ids), [len(s.ids) for s in samples[i : i + n]]) for i in range(0, len(samples), n)]
+        groups = [
+            (len(samples[i].prompt.ids), [len(s.ids) for s in samples[i : i + n]]) for i in range(0, len(samples), n)
+        ]
         flops = Shape.of_config(self.model.config).training_flops(groups)
         if self.config.worker.actor.model.lora.rank:
             flops *= 2 / 3  # no gradients of the base weights
@@ -193,7 +195,9 @@ def _profile(bench: Bench, workload: Workload, file: Path) -> None:
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         bench.round(99, bench.prompts[: workload.warm])
-    file.write_text(profiler.key_averages().table(sort_by="self_device_time_total", row_limit=40, max_name_column_width=90))
+    file.write_text(
+        profiler.key_averages().table(sort_by="self_device_time_total", row_limit=40, max_name_column_width=90)
+    )
 
 
 def main() -> None:

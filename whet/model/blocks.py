@@ -20,7 +20,7 @@ from whet.kernels.glu import glu, glu_backward
 from whet.kernels.norm import add_rms_norm, add_rms_norm_backward, normalise
 from whet.kernels.rotary import rotate, rotate_to_pages
 from whet.kernels.rotary_backward import rotate_backward_
-from whet.model.weights import adjacent, columns_of_one
+from whet.model.weights import add_product_, adds_in_place, adjacent, columns_of_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class _FeedForward(torch.autograd.Function):
         if gate_up_N2I is None:
             gate_up_N2I = F.linear(normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1]), adjacent(gate, up))
         grad_N2I, act_NI = glu_backward(grad_out @ down, gate_up_N2I, ctx.activation)
-        grad_down = _product(grad_out, act_NI, down) if needed[5] else None
+        grad_down = _added_or_product(grad_out, act_NI, down) if needed[5] else None
         del act_NI
         weights = (gate, up)
         weight_grads = _weight_grads(grad_N2I, weights, needed[3:5], sum_NH, rstd_N, norm_weight, ctx.norm[1])
@@ -278,12 +278,25 @@ def _weight_grads(
     norm_weight: Tensor,
     offset: float,
 ) -> list[Tensor | None]:
-    """One product for the weights side by side, then each weight's rows of it."""
+    """One product for the weights side by side, then each weight's rows of it; None where it was added already."""
     if not any(needed):
         return [None] * len(weights)
-    grad_CH = _product(grad_NC, normalise(sum_NH, rstd_N, norm_weight, offset), weights[0])
+    y_NH = normalise(sum_NH, rstd_N, norm_weight, offset)
+    if all(needed) and all(adds_in_place(weight, y_NH) for weight in weights):
+        for weight, part in zip(weights, grad_NC.split([weight.shape[0] for weight in weights], dim=1)):
+            add_product_(weight.grad, part.t(), y_NH)  # type: ignore[arg-type]
+        return [None] * len(weights)
+    grad_CH = _product(grad_NC, y_NH, weights[0])
     parts = grad_CH.split([weight.shape[0] for weight in weights])
     return [part if need else None for part, need in zip(parts, needed)]
+
+
+def _added_or_product(grad_NC: Tensor, x_NH: Tensor, weight: Tensor) -> Tensor | None:
+    """The gradient of a weight; None after adding it to that of earlier micro-batches."""
+    if not adds_in_place(weight, x_NH):
+        return _product(grad_NC, x_NH, weight)
+    add_product_(weight.grad, grad_NC.t(), x_NH)  # type: ignore[arg-type]
+    return None
 
 
 def _product(grad_NC: Tensor, x_NH: Tensor, weight: Tensor) -> Tensor:

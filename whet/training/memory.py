@@ -52,7 +52,9 @@ def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
     """
     own, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad >= only) for only in (False, True))
-    held = model_bytes(own - trained, model.dtype, trained=False) + model_bytes(trained, model.dtype, trained=True)
+    strategies = {each: getattr(config.worker, each).optim.strategy for each in ("actor", "critic")}
+    held = model_bytes(own - trained, model.dtype, trained=False)
+    held += model_bytes(trained, model.dtype, trained=True, strategy=strategies[part])
     held += head_bytes(model.config, model.dtype)
     actor, adapters = own, config.worker.actor.model.lora.rank > 0
     if "values" in needs_of(config.algorithm.adv_estimator):
@@ -61,7 +63,7 @@ def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
         path = local_name(config, paths[other] or "")
         size = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
         whole = other == "critic" or not adapters
-        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole)
+        held += model_bytes(size, choose_placement(config, other).dtype, trained=whole, strategy=strategies[other])
         actor = own if part == "actor" else size
     if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
         held += model_bytes(actor, choose_placement(config).dtype, trained=False)
