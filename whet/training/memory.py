@@ -7,12 +7,13 @@ from transformers import PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
+from whet.errors import UserError
 from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
 from whet.rollout.engine import kept_cache
-from whet.training.device import choose_placement
+from whet.training.device import Placement, choose_placement
 from whet.training.experience import needs_reference
 
 
@@ -35,6 +36,33 @@ def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: in
         recompute=worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
+
+
+def check_memory(config: Config, path: str, placement: Placement, adapters: int | None) -> None:
+    """Raise a `UserError` before anything is loaded if the models of a run do not fit on their GPU; `path` is local.
+
+    `adapters` is the number of trained parameters where only adapters are trained. Counted are weights, gradients and
+    optimizer states, none of which can be left out; a model whose size is not known passes.
+    """
+    parameters = count_parameters(path) if placement.device.type == "cuda" else None
+    if parameters is None:
+        return
+    trained, strategy = parameters if adapters is None else adapters, config.worker.actor.optim.strategy
+    held = model_bytes(parameters - (trained if adapters is None else 0), placement.dtype, trained=False)
+    held += model_bytes(trained, placement.dtype, trained=True, strategy=strategy)
+    if needs_reference(config.algorithm) and adapters is None and not config.worker.ref.offload.offload_params:
+        held += model_bytes(parameters, placement.dtype, trained=False)
+    total = torch.cuda.get_device_properties(placement.device).total_memory
+    if held > total:
+        advice = "" if adapters is not None else "train adapters (worker.actor.model.lora.rank=16), "
+        advice += (
+            "" if strategy == "adamw_8bit" else "keep moments in 8 bits (worker.actor.optim.strategy=adamw_8bit), "
+        )
+        raise UserError(
+            f"worker.actor.model.model_path: {path} has {parameters:,} parameters; weights, gradients and optimizer "
+            f"states take {held / 2**30:.0f} GiB, and the GPU has {total / 2**30:.0f}: {advice}use a smaller model or "
+            "shard it over more devices (trainer.n_gpus_per_node)"
+        )
 
 
 def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
