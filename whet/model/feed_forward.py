@@ -82,10 +82,10 @@ class _FeedForward(torch.autograd.Function):
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * (5 + len(low_rank)))
         needed, adapters, weights = ctx.needs_input_grad, joined(low_rank, ctx.factors), (gate, up)
-        again = gate_up_N2I is None or any(adapter is not None for adapter in adapters[:2])
-        y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1]) if again else None
-        if gate_up_N2I is None:
-            gate_up_N2I = _gate_up(y_NH, gate, up, adapters)
+        y_NH: Tensor | None = None
+        if gate_up_N2I is None or any(adapter is not None for adapter in adapters[:2]):
+            y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1])
+            gate_up_N2I = _gate_up(y_NH, gate, up, adapters) if gate_up_N2I is None else gate_up_N2I
         # 1. The second projection: gradients of the activation, of its weight, of its adapter.
         grad_act = grad_out @ down
         add_input_gradient_(grad_act, grad_out, down.shape[:1], adapters[2:])
@@ -95,15 +95,14 @@ class _FeedForward(torch.autograd.Function):
         del act_NI, grad_act
         # 2. The first: gradients of gate and up, of their adapters, of the input.
         widths = (gate.shape[0], up.shape[0])
+        first: list[Tensor | None] = [None] * 4
         if y_NH is not None:
-            low_rank_grads = adapter_gradients(grad_N2I, y_NH, widths, adapters[:2]) + low_rank_grads
-        else:
-            low_rank_grads = [None] * 4 + low_rank_grads
+            first = adapter_gradients(grad_N2I, y_NH, widths, adapters[:2])
         grads = weight_grads(grad_N2I, weights, needed[3:5], sum_NH, rstd_N, norm_weight, ctx.norm[1])
         grad_sum, grad_norm = input_grads(
             ctx, grad_N2I, adjacent(*weights), grad_sum, sum_NH, rstd_N, norm_weight, widths, adapters[:2]
         )
-        return (*twice(ctx, grad_sum), grad_norm, *grads, grad_down, None, *low_rank_grads)
+        return (*twice(ctx, grad_sum), grad_norm, *grads, grad_down, None, *first, *low_rank_grads)
 
 
 def _gate_up(y_NH: Tensor, gate: Tensor, up: Tensor, adapters: Adapters) -> Tensor:
