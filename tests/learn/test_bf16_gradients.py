@@ -11,6 +11,7 @@ from learn.samples import sample
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from whet.learn.optimizer import sum_gradients_in_fp32
 from whet.learn.scoring import score
 from whet.model.fused import decoder_of, fuse
 from whet.types import Prompt, Sample
@@ -73,3 +74,21 @@ def test_in_bf16_it_is_as_near_to_the_truth() -> None:
     assert 0 < noise < 0.05, noise  # bf16 has 8 bits
     assert _error(shared, truth) < 1.25 * noise
     assert _error(shared, copied) < 1.5 * noise
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not BF16, reason="needs a CUDA device")
+def test_gradients_of_later_micro_batches_are_added_as_they_are_computed() -> None:
+    model = _model(torch.bfloat16)
+    assert fuse(model)
+    sum_gradients_in_fp32(model.parameters())
+    one = _gradients(model, share=True)
+    down = next(p for name, p in model.named_parameters() if "down_proj" in name)
+    assert down.grad is not None
+    address = down.grad.data_ptr()
+    scored = score(model, _samples(), 1.0, True)
+    signs = torch.tensor([1.0, -0.5, 0.7, -1.2, 0.3, -0.9] * 3, device=DEVICE)
+    (signs[:, None] * scored.log_probs_BT).sum().div(18).backward()
+    two = torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
+    assert down.grad.data_ptr() == address
+    assert _error(two, 2 * one) < 1e-5

@@ -30,6 +30,8 @@ def test_bytes_of_a_model() -> None:
     assert model_bytes(10, torch.bfloat16, trained=True) == 10 * (2 + 4 + 2 + 2 + 4)
     assert model_bytes(10, torch.float32, trained=True) == 10 * (4 + 4 + 4 + 4)
     assert model_bytes(10, torch.bfloat16, trained=False) == 20
+    assert model_bytes(256, torch.bfloat16, trained=True, strategy="adamw_8bit") == 256 * (2 + 4 + 2 + 2) + 8
+    assert model_bytes(256, torch.float32, trained=True, strategy="adamw_8bit") == 256 * (4 + 4 + 2) + 8
 
 
 def test_bytes_of_a_token_by_hand() -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from whet.config.schema.model import OptimConfig
+from whet.learn.eight_bit import EightBitAdamW, first_moment, second_moment
 from whet.learn.kahan import KahanAdamW, joined, split_
 from whet.learn.optimizer import build_optimizer, learning_rate, sum_gradients_in_fp32
 
@@ -195,3 +196,63 @@ def test_saved_and_loaded_goes_on_with_the_same_bits(strategy: str, dtype: torch
     for name, value in uninterrupted.state[whole].items():
         assert value.dtype == optimizer.state[resumed][name].dtype
         assert torch.equal(value, optimizer.state[resumed][name])
+
+
+def _trained(optimizer: torch.optim.Optimizer, p: nn.Parameter, steps: int, seed: int = 0) -> None:
+    """Follow noisy gradients of (w − 1)² / 2, of which those of the last elements are a thousand times smaller."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.where(torch.arange(p.numel()) < p.numel() // 2, 1.0, 1e-3)
+    for _ in range(steps):
+        noise = 0.3 * torch.randn(p.numel(), generator=generator)
+        p.grad = (sizes * (p.detach().float() - 1 + noise)).to(p.dtype)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_moments_in_8_bits_arrive_where_adamw_does(dtype: torch.dtype) -> None:
+    narrow, wide = (nn.Parameter(torch.zeros(600, dtype=each)) for each in (dtype, torch.float32))
+    small = EightBitAdamW([narrow], lr=3e-3, weight_decay=0.0)
+    _trained(small, narrow, 600)
+    _trained(torch.optim.AdamW([wide], lr=3e-3, weight_decay=0.0), wide, 600)
+    state = small.state[narrow]
+    expected = {"exp_avg": torch.int8, "exp_avg_sq": torch.uint8}
+    expected |= {"compensation": torch.int16} if dtype == torch.bfloat16 else {}
+    assert {name: each.dtype for name, each in state.items() if each.shape == narrow.shape} == expected
+    assert len(state["exp_avg_scale"]) == 3
+    assert float((narrow.detach().float() - 1).abs().mean()) < 0.1
+    assert float((narrow.detach().float() - wide.detach()).abs().mean()) < 0.05
+
+
+def test_moments_in_8_bits_keep_their_mean() -> None:
+    """Codes lie further apart than a step moves a moment: only rounding at random follows it."""
+    p = nn.Parameter(torch.zeros(512))
+    optimizer = EightBitAdamW([p], lr=0.0)
+    sizes = torch.logspace(-3, 0, 512)
+    for _ in range(2000):
+        p.grad = sizes.clone()
+        optimizer.step()
+    square = second_moment(optimizer.state[p]["exp_avg_sq"], optimizer.state[p]["exp_avg_sq_scale"])
+    mean = first_moment(optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_scale"])
+    expected = sizes.square() * (1 - 0.999**2000)
+    large = sizes > 0.02  # smaller ones lie among the least codes of their block
+    assert float((square / expected)[large].log().abs().mean()) < 0.1
+    assert float((mean / sizes)[large].log().abs().mean()) < 0.1
+    assert bool((square > 0).all())  # no step is divided by eps alone
+
+
+def test_moments_in_8_bits_resume_to_the_bit() -> None:
+    whole, first, second = (nn.Parameter(torch.zeros(300, dtype=torch.bfloat16)) for _ in range(3))
+    uninterrupted = EightBitAdamW([whole], lr=1e-2)
+    begun = EightBitAdamW([first], lr=1e-2)
+    for seed in range(3):
+        _trained(uninterrupted, whole, 5, seed)
+    for seed in range(2):
+        _trained(begun, first, 5, seed)
+    resumed = EightBitAdamW([second], lr=1e-2)
+    with torch.no_grad():
+        second.copy_(first)
+    resumed.load_state_dict(begun.state_dict())
+    _trained(resumed, second, 5, 2)
+    assert torch.equal(whole, second)
+    for name, kept in uninterrupted.state[whole].items():
+        assert torch.equal(kept, resumed.state[second][name]), name

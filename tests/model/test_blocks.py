@@ -21,10 +21,10 @@ from whet.model.blocks import (
     QKNorm,
     attention_input,
     attention_input_to_pages,
-    feed_forward,
     final_norm,
     rms_norm,
 )
+from whet.model.feed_forward import feed_forward
 from whet.model.weights import lay_adjacent
 
 N, H, D, HEADS, KV = 7, 48, 16, 3, 1
@@ -223,6 +223,9 @@ def test_feed_forward_is_the_layers(name: str, side_by_side: bool) -> None:
     _assert_close(got, expected)
     inputs = [delta, residual, module.weight, *weights]
     _assert_close(_gradients(got, inputs), _gradients(expected, inputs))
+    again = feed_forward(delta, residual, _norm(module), *weights, activation, recompute=True)
+    got = feed_forward(delta, residual, _norm(module), *weights, activation)
+    assert all(torch.equal(a, b) for a, b in zip(_gradients(again, inputs), _gradients(got, inputs)))
     got = feed_forward(delta, residual, _norm(module), *weights, activation)
     _assert_close(_gradients(got[1:], inputs[:2]), _gradients((residual + delta,), inputs[:2]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from transformers import (
 
 pytest.importorskip("triton", reason="the fused decoder is made of triton kernels")
 
+from whet.config.schema.model import LoraConfig
 from whet.model import attention
 from whet.model.attention import packed_attention_for
-from whet.model.fused import decoder_of, fuse
+from whet.model.fused import decoder_of, fuse, unfuse
 from whet.model.load import head_of, hidden_states
 
 pytestmark = [pytest.mark.usefixtures("kernels_everywhere"), pytest.mark.early]
@@ -114,6 +116,34 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(name: str, recompu
     hidden, gradients = _run(model, lengths)
     torch.testing.assert_close(hidden, expected, rtol=1e-4, atol=1e-4)
     assert gradients.keys() == expected_gradients.keys()
+    for parameter, gradient in gradients.items():
+        scale = expected_gradients[parameter].abs().max()
+        torch.testing.assert_close(gradient / scale, expected_gradients[parameter] / scale, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters are PEFT's")
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,down_proj"])
+def test_adapters_give_the_hidden_states_and_gradients_of_their_modules(targets: str) -> None:
+    from whet.model.lora import adapters_off, add_adapters
+
+    model, lengths = _model(FUSED["qwen3"]), (4, 5, 2, 8)
+    add_adapters(model, LoraConfig(rank=4, alpha=8, target_modules=targets), "base", seed=0)
+    assert decoder_of(model) is not None
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    hidden, gradients = _run(model, lengths)
+    with adapters_off(model), torch.no_grad():
+        ids, positions, segments = _row(*lengths)
+        plain = hidden_states(model, ids, positions, packed_attention_for(segments, DEVICE))
+    unfuse(model)
+    expected, expected_gradients = _run(model, lengths)
+    torch.testing.assert_close(hidden, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(plain, hidden, atol=1e-2)
+    assert gradients.keys() == expected_gradients.keys()
+    assert all("lora_" in name for name in gradients)
     for parameter, gradient in gradients.items():
         scale = expected_gradients[parameter].abs().max()
         torch.testing.assert_close(gradient / scale, expected_gradients[parameter] / scale, rtol=1e-3, atol=1e-4)

@@ -10,8 +10,10 @@ from torch import nn
 from transformers import LlamaConfig
 
 from whet.config import Config, load_config
+from whet.errors import UserError
 from whet.learn.partition import Budget
-from whet.training.device import choose_placement
+from whet.training.device import Placement, choose_placement
+from whet.training.memory import check_memory
 from whet.training.parts import budget
 
 LENGTHS = ("data.max_prompt_length=100", "data.max_response_length=400")
@@ -106,3 +108,25 @@ def test_weights_are_bf16_on_a_gpu_unless_told(
 
 def test_weights_are_fp32_on_a_cpu() -> None:
     assert choose_placement(_config("trainer.device=cpu")).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("keys", "adapters", "words"),
+    [
+        ((), None, "moments in 8 bits"),
+        (("worker.actor.optim.strategy=adamw_8bit",), None, None),
+        ((), 1_000_000, None),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
+    gigabytes: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...], adapters: int | None, words: str
+) -> None:
+    monkeypatch.setattr("whet.training.memory.count_parameters", lambda _path: 7_000_000_000)
+    placement = Placement(torch.device("cuda"), torch.bfloat16)
+    config = _config("algorithm.disable_kl=true", *keys)
+    if words is None:
+        check_memory(config, "folder", placement, adapters)
+    else:
+        with pytest.raises(UserError, match=words) as refused:
+            check_memory(config, "folder", placement, adapters)
+        assert "91 GiB, and the GPU has 75" in str(refused.value)

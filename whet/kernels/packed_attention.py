@@ -83,7 +83,7 @@ def forward_blocks(D: int, element_size: int) -> tuple[int, int, int, int]:
     """Queries a tile, keys a block, warps and pipeline stages: what fits the registers of an H200."""
     if element_size > 2:
         return {128: (32, 32, 8, 1), 256: (16, 32, 8, 1)}.get(D, (32, 32, 4, 2))
-    return {128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}.get(D, (64, 64, 4, 3))
+    return {128: (128, 64, 8, 3), 256: (128, 32, 8, 2)}.get(D, (64, 64, 4, 3))
 
 
 def _check(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: float, window: int | None) -> None:

@@ -30,7 +30,7 @@ def backward_blocks(D: int, element_size: int) -> tuple[int, int, int, int]:
     """Queries and keys a block, warps and pipeline stages: what fits the registers of an H200."""
     if element_size > 2:
         return {128: (32, 32, 8, 1), 256: (16, 16, 4, 1)}.get(D, (32, 32, 4, 1))
-    return {128: (64, 64, 8, 2), 256: (32, 32, 8, 1)}.get(D, (64, 64, 4, 2))
+    return {256: (32, 32, 8, 1)}.get(D, (64, 64, 4, 2))
 
 
 def packed_attention_backward(

@@ -69,7 +69,7 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, path: Pa
     try:
         sizes = [len(group["params"]) for group in state["param_groups"]]
         found = {
-            index: [t.shape for t in each.values() if isinstance(t, Tensor) and t.ndim > 0]
+            index: [t.shape for name, t in each.items() if isinstance(t, Tensor) and t.ndim and "scale" not in name]
             for index, each in state["state"].items()
         }
         fits = sizes == [len(group["params"]) for group in optimizer.param_groups] and all(

@@ -55,7 +55,7 @@ class KahanAdamW(torch.optim.Optimizer):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                state = self.state[p] or _first_state(self.state, p)
+                state = self.state[p] or self._first_state(p)
                 state["step"] += 1
                 t = float(state["step"])
                 numbers = Numbers(
@@ -67,7 +67,7 @@ class KahanAdamW(torch.optim.Optimizer):
                     decay=group["lr"] * group["weight_decay"],
                 )
                 # Every rank updates its own shard: the update is element-wise.
-                _update(local(p), local(p.grad), {name: local(kept) for name, kept in state.items()}, numbers)
+                self._update(local(p), local(p.grad), {name: local(kept) for name, kept in state.items()}, numbers)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -75,41 +75,40 @@ class KahanAdamW(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         params = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
-            state = _first_state(self.state, params[index])
+            state = self._first_state(params[index])
             for name, kept in state.items():
                 if name in saved:
                     kept.copy_(saved[name])
 
+    def _first_state(self, p: Tensor) -> dict[str, Tensor]:
+        """Return the state of a parameter before its first update. The step count is on the host, which reads it."""
+        state = {
+            "step": torch.zeros((), dtype=torch.float32),
+            "exp_avg": torch.zeros_like(p),
+            "exp_avg_sq": torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)),
+        }
+        if p.dtype == torch.bfloat16:
+            state["compensation"] = torch.zeros_like(p, dtype=torch.int16)
+        self.state[p] = state
+        return state
 
-def _first_state(states: dict[Tensor, dict[str, Tensor]], p: Tensor) -> dict[str, Tensor]:
-    """Return the state of a parameter before its first update. The step count is on the host, which reads it."""
-    states[p] = {
-        "step": torch.zeros((), dtype=torch.float32),
-        "exp_avg": torch.zeros_like(p),
-        "exp_avg_sq": torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)),
-    }
-    if p.dtype == torch.bfloat16:
-        states[p]["compensation"] = torch.zeros_like(p, dtype=torch.int16)
-    return states[p]
+    def _update(self, p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) -> None:
+        """Update m and v by the gradient, then w ← w − (rate · m / (√v / correction + eps) + decay · w)."""
+        m, v, low = state["exp_avg"], state["exp_avg_sq"], state.get("compensation")
+        if low is not None and p.is_cuda and kernels.available(p.device) and dense(p, gradient, low, m, v):
+            from whet.kernels.kahan import kahan_adamw_  # imports triton, which not every machine has
 
-
-def _update(p: Tensor, gradient: Tensor, state: dict[str, Tensor], by: Numbers) -> None:
-    """Update m and v by the gradient, then w ← w − (rate · m / (√v / correction + eps) + decay · w)."""
-    m, v, low = state["exp_avg"], state["exp_avg_sq"], state.get("compensation")
-    if low is not None and p.is_cuda and kernels.available(p.device) and _dense(p, gradient, low, m, v):
-        from whet.kernels.kahan import kahan_adamw_  # imports triton, which not every machine has
-
-        kahan_adamw_(p, gradient, low, m, v, *by)
-        return
-    w = p if low is None else joined(p, low)
-    g = gradient.to(v.dtype)
-    mean = m.to(v.dtype).lerp_(g, by.first)
-    v.lerp_(g.square(), by.second)
-    denominator = v.sqrt().div_(by.correction).add_(by.eps)
-    w.sub_((mean / denominator).mul_(by.rate).add_(w, alpha=by.decay))
-    m.copy_(mean)
-    if low is not None:
-        split_(w, p, low)
+            kahan_adamw_(p, gradient, low, m, v, *by)
+            return
+        w = p if low is None else joined(p, low)
+        g = gradient.to(v.dtype)
+        mean = m.to(v.dtype).lerp_(g, by.first)
+        v.lerp_(g.square(), by.second)
+        denominator = v.sqrt().div_(by.correction).add_(by.eps)
+        w.sub_((mean / denominator).mul_(by.rate).add_(w, alpha=by.decay))
+        m.copy_(mean)
+        if low is not None:
+            split_(w, p, low)
 
 
 def joined(high: Tensor, low: Tensor) -> Tensor:
@@ -127,6 +126,6 @@ def split_(whole: Tensor, high: Tensor, low: Tensor) -> None:
     low.copy_(rest.clamp_(max=2**15 - 1))
 
 
-def _dense(*tensors: Tensor) -> bool:
+def dense(*tensors: Tensor) -> bool:
     """Return True if all tensors are contiguous, so that equal offsets are the same element."""
     return all(tensor.is_contiguous() for tensor in tensors)

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from whet.kernels.log_probs import logit_gradient_, row_statistics
 from whet.learn.log_probs import slices
 from whet.model.load import Head
+from whet.model.weights import add_product_, adds_in_place
 
 _KERNEL_CHUNK_ELEMENTS = 2**28  # logits held at once; larger products are faster: 512 MiB in bf16
 
@@ -56,7 +57,10 @@ class KernelTokenLogProbs(torch.autograd.Function):
             return (None,) * 6
         grad_hidden = torch.empty_like(hidden_NH) if need_hidden else None
         # Sums over chunks are kept in fp32; autograd rounds them to the dtype in which the gradient is wanted.
-        grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32) if need_weight else None
+        added = need_weight and adds_in_place(weight_VH, hidden_NH)
+        grad_weight = weight_VH.grad if added else None
+        if need_weight and not added:
+            grad_weight = torch.zeros_like(weight_VH, dtype=torch.float32)
         grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if need_bias else None
         for rows in _kernel_chunks(len(targets_N), len(weight_VH)):
             # 1. Logits (C, V) once more, overwritten by their gradient.
@@ -74,22 +78,12 @@ class KernelTokenLogProbs(torch.autograd.Function):
             if grad_hidden is not None:
                 torch.mm(grad_CV, weight_VH, out=grad_hidden[rows])
             if grad_weight is not None:
-                _add_product_(grad_weight, grad_CV.t(), hidden_NH[rows])
+                add_product_(grad_weight, grad_CV.t(), hidden_NH[rows])
             if grad_bias is not None:
                 grad_bias += grad_CV.sum(dim=0, dtype=torch.float32)
             del grad_CV
-        return grad_hidden, grad_weight, grad_bias, None, None, None
+        return grad_hidden, None if added else grad_weight, grad_bias, None, None, None
 
 
 def _kernel_chunks(n: int, vocabulary: int) -> list[slice]:
     return slices(n, max(128, _KERNEL_CHUNK_ELEMENTS // vocabulary // 128 * 128))  # whole tiles of the products
-
-
-def _add_product_(total_VH: Tensor, left_VN: Tensor, right_NH: Tensor) -> None:
-    """Add left @ right to a total in fp32, without rounding the product to a narrower dtype first."""
-    if left_VN.dtype == total_VH.dtype:
-        total_VH.addmm_(left_VN, right_NH)
-    elif left_VN.is_cuda:
-        total_VH += torch.mm(left_VN, right_NH, out_dtype=torch.float32)
-    else:
-        total_VH += left_VN.float() @ right_NH.float()

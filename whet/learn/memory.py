@@ -23,9 +23,15 @@ _SWEEP = 300  # tokens whose work takes as long as adding a micro-batch's gradie
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
 
 
-def model_bytes(parameters: int, dtype: torch.dtype, trained: bool) -> int:
-    """Return the bytes of weights and, if trained, of fp32 gradients and the state of either optimizer (8 bytes)."""
-    return parameters * (dtype.itemsize + (12 if trained else 0))
+def model_bytes(parameters: int, dtype: torch.dtype, trained: bool, strategy: str = "adamw") -> int:
+    """Return the bytes of weights and, if trained, of fp32 gradients and the optimizer's state.
+
+    That is 8 bytes, or for moments in 8 bits 2 (a scale for every 256 besides) and the lower half of a bf16 weight.
+    """
+    if not trained:
+        return parameters * dtype.itemsize
+    state = 8.0 if strategy != "adamw_8bit" else 2 + 8 / 256 + (2 if dtype == torch.bfloat16 else 0)
+    return round(parameters * (dtype.itemsize + 4 + state))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torc
     Frozen parameters, such as all but the adapters under LoRA, have no state.
     """
     params, betas = [p for p in params if p.requires_grad], (config.betas[0], config.betas[1])
+    if config.strategy == "adamw_8bit":
+        from whet.learn.eight_bit import EightBitAdamW
+
+        return EightBitAdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
     if config.strategy == "adamw_bf16" or any(p.dtype == torch.bfloat16 for p in params):
         from whet.learn.kahan import KahanAdamW
 

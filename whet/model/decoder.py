@@ -11,13 +11,14 @@ from typing import Any
 from weakref import ref
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from whet.model.attention import Attention, packed_attention_for
-from whet.model.blocks import attention_input, attention_input_to_pages, feed_forward, final_norm, rms_norm
+from whet.model.blocks import attention_input, attention_input_to_pages, final_norm, rms_norm
+from whet.model.feed_forward import feed_forward
+from whet.model.low_rank import projected
 from whet.model.modality import as_batch
 from whet.model.paged import PagedAttention
 from whet.model.structure import Layer, Structure
@@ -77,11 +78,12 @@ class FusedDecoder:
             q, k, v, stream = attention_input(**given)
             q_HND, k_HND, v_HND = (x.transpose(0, 1) for x in (q, k, v))
             out = how.attend(index, q_HND, k_HND, v_HND, layer.scale, layer.window)
-        delta = F.linear(out.flatten(1), layer.o.weight, layer.o.bias)
+        delta = projected(out.flatten(1), layer.o)
         if layer.attention_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.attention_out_norm))
         norm, weights = layer.norm(layer.mlp_norm), (layer.gate.weight, layer.up.weight, layer.down.weight)
-        delta, stream = feed_forward(delta, stream, norm, *weights, self._structure.activation, self.recompute_mlp)
+        how_far, adapters = (self._structure.activation, self.recompute_mlp), layer.adapters("gate", "up", "down")
+        delta, stream = feed_forward(delta, stream, norm, *weights, *how_far, adapters)
         if layer.mlp_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.mlp_out_norm))
         return delta, stream
@@ -98,6 +100,7 @@ class FusedDecoder:
             "heads": self._structure.heads,
             "kv_heads": self._structure.kv_heads,
             "qk_norm": layer.qk_norm,
+            "adapters": layer.adapters("q", "k", "v"),
         }
 
     @torch.no_grad()

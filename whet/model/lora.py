@@ -2,7 +2,7 @@
 
 PEFT puts them into the model in place and no wrapper goes around it: it stays a `PreTrainedModel`, whose `base_model`
 and output head are what they were, so that whatever scores and samples with it does so with its adapters. Files are in
-PEFT's own format: `PeftModel.from_pretrained` reads them. The layers run by their modules, not by fused kernels.
+PEFT's own format: `PeftModel.from_pretrained` reads them. Fused kernels read the adapters where they lie.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.config.schema.model import ALL_LINEAR, LoraConfig, listed_modules
 from whet.errors import UserError
-from whet.model.fused import unfuse
+from whet.model.fused import fuse, unfuse
 from whet.model.modality import has_adapters, language_class
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int)
         peft.inject_adapter_in_model(config, model, _ADAPTER)
     model.eval()
     assert dict(_layers(model)).keys() == targets.keys()
+    fuse(model)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from whet.model.attention import PackedAttention, Segment
 from whet.model.blocks import Norm, QKNorm
+from whet.model.low_rank import LowRank, base_of, is_plain, low_rank_of
 from whet.model.modality import as_batch, has_mrope, text_model
 from whet.model.weights import lay_adjacent
 
@@ -46,7 +47,7 @@ class Layer:
     q: nn.Linear
     k: nn.Linear
     v: nn.Linear
-    o: nn.Linear
+    o: nn.Module  # with its adapter, if it has one
     q_norm: nn.Module | None
     k_norm: nn.Module | None
     gate: nn.Linear
@@ -56,6 +57,11 @@ class Layer:
     scale: float
     window: int | None
     rope: str | None  # which of the model's rotary embeddings
+    adapted: dict[str, nn.Module]  # the projections as modules that may have adapters, by the names above
+
+    def adapters(self, *names: str) -> list[LowRank | None]:
+        """The adapters of some projections; None where there is none or where it is switched off."""
+        return [low_rank_of(self.adapted[name]) for name in names]
 
     def norm(self, module: nn.Module) -> Norm:
         """A norm as the fused blocks take it."""
@@ -176,36 +182,34 @@ def _has_structure(layer: nn.Module) -> bool:
     attention, mlp = cast(nn.Module, layer.self_attn), cast(nn.Module, layer.mlp)
     norms = {name for name, _ in attention.named_children()} - set(_PROJECTIONS)
     linears = [getattr(attention, name, None) for name in _PROJECTIONS] + [getattr(mlp, name, None) for name in _GATED]
-    # Exactly nn.Linear: a subclass (an adapter, a quantised layer) computes something else from its weight.
     return (
         norms in (set(), {"q_norm", "k_norm"})
-        and all(type(linear) is nn.Linear for linear in linears)
-        and all(getattr(mlp, name).bias is None for name in _GATED)
-        and len({getattr(attention, name).bias is None for name in _PROJECTIONS[:3]}) == 1
+        and all(is_plain(linear) for linear in linears)
+        and all(base_of(getattr(mlp, name)).bias is None for name in _GATED)
+        and len({base_of(getattr(attention, name)).bias is None for name in _PROJECTIONS[:3]}) == 1
     )
 
 
 def _layer(layer: Any, offset: float, scale: float, window: int | None, rope: str | None) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     sandwich = hasattr(layer, "pre_feedforward_layernorm")
+    adapted = {name: getattr(attention, f"{name}_proj") for name in "qkvo"}
+    adapted |= {name: getattr(mlp, f"{name}_proj") for name in ("gate", "up", "down")}
+    bases = {name: cast(nn.Linear, base_of(module)) for name, module in adapted.items() if name != "o"}
     return Layer(
         attention_norm=layer.input_layernorm,
         attention_out_norm=layer.post_attention_layernorm if sandwich else None,
         mlp_norm=layer.pre_feedforward_layernorm if sandwich else layer.post_attention_layernorm,
         mlp_out_norm=layer.post_feedforward_layernorm if sandwich else None,
-        q=attention.q_proj,
-        k=attention.k_proj,
-        v=attention.v_proj,
+        **bases,
         o=attention.o_proj,
         q_norm=getattr(attention, "q_norm", None),
         k_norm=getattr(attention, "k_norm", None),
-        gate=mlp.gate_proj,
-        up=mlp.up_proj,
-        down=mlp.down_proj,
         offset=offset,
         scale=scale,
         window=window,
         rope=rope,
+        adapted=adapted,
     )
 
 

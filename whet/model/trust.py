@@ -29,6 +29,8 @@ _DEEPEST = 50  # levels of JSON
 # Numbers of modules that are built one by one, whatever the weights are.
 _LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|(hidden|encoder|decoder)_layers|layers|depth")
 _EXPERTS = re.compile(r"(num|n)_\w*experts")
+_SIZES = re.compile(r"vocab_size|\w*hidden_size|\w*intermediate_size|head_dim")
+_MOST_SIZE = 2**24  # of a width or a vocabulary: a machine that promises more memory than it has would not refuse it
 _FEW_LAYERS = 200  # quickly built, and no more than configs say of parts that their model does not have
 _MOST_MODULES = 10_000
 _MOST_LISTED = 1_000_000
@@ -152,7 +154,8 @@ def check_config(file: Path, config: dict[str, Any], tensors: int = _MOST_MODULE
             check_name(value, file, file.parent)
         if key == "use_pretrained_backbone" and value:
             raise UserError(f"{file}: {key}={shown(value)} would load another model, which no file may choose")
-        limit = most if _LAYERS.fullmatch(key) else _MOST_MODULES if _EXPERTS.fullmatch(key) else None
+        limits = ((_LAYERS, most), (_EXPERTS, _MOST_MODULES), (_SIZES, _MOST_SIZE))
+        limit = next((most for names, most in limits if names.fullmatch(key)), None)
         if limit is not None and isinstance(value, (int, float)) and not value <= limit:
             raise UserError(f"{file}: {key}={shown(value)} is more than this model has weights for, or than any has")
         if isinstance(value, list) and len(value) > _MOST_LISTED:

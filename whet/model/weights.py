@@ -45,6 +45,28 @@ def columns_of_one(grads: tuple[Tensor | None, ...], heads: tuple[int, ...], lik
     return torch.cat([grad.reshape(N, -1) for grad in given], dim=1)
 
 
+def adds_in_place(weight: Tensor, like: Tensor) -> bool:
+    """Return True if a product can be added to the gradient of earlier micro-batches as it is computed.
+
+    Then no gradient of this micro-batch alone is ever written and read again. It is so for bf16 weights on a GPU whose
+    gradients add up in fp32; those of shards are reduced first.
+    """
+    grad = weight.grad if weight.is_leaf else None
+    if grad is None or type(grad) is not Tensor or not like.is_cuda or like.dtype != torch.bfloat16:
+        return False
+    return grad.dtype == torch.float32 and grad.is_contiguous()
+
+
+def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to a total in fp32, without rounding the product to a narrower dtype first."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    elif left.is_cuda:
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total += left.float() @ right.float()
+
+
 def _move(parameters: Sequence[Tensor]) -> None:
     """Make each parameter a view of its rows of one new tensor, unless that is so or cannot be."""
     kinds = {(type(p.data), p.dtype, p.device, p.shape[1:]) for p in parameters}

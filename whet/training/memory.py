@@ -10,12 +10,13 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
+from whet.errors import UserError
 from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
 from whet.rollout.engine import kept_cache
-from whet.training.device import choose_placement
+from whet.training.device import Placement, choose_placement
 from whet.training.experience import needs_reference
 
 
@@ -58,6 +59,33 @@ def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize,
     )
 
 
+def check_memory(config: Config, path: str, placement: Placement, adapters: int | None) -> None:
+    """Raise a `UserError` before anything is loaded if the models of a run do not fit on their GPU; `path` is local.
+
+    `adapters` is the number of trained parameters where only adapters are trained. Counted are weights, gradients and
+    optimizer states, none of which can be left out; a model whose size is not known passes.
+    """
+    parameters = count_parameters(path) if placement.device.type == "cuda" else None
+    if parameters is None:
+        return
+    trained, strategy = parameters if adapters is None else adapters, config.worker.actor.optim.strategy
+    held = model_bytes(parameters - (trained if adapters is None else 0), placement.dtype, trained=False)
+    held += model_bytes(trained, placement.dtype, trained=True, strategy=strategy)
+    if needs_reference(config.algorithm) and adapters is None and not config.worker.ref.offload.offload_params:
+        held += model_bytes(parameters, placement.dtype, trained=False)
+    total = torch.cuda.get_device_properties(placement.device).total_memory
+    if held > total:
+        advice = "" if adapters is not None else "train adapters (worker.actor.model.lora.rank=16), "
+        advice += (
+            "" if strategy == "adamw_8bit" else "keep moments in 8 bits (worker.actor.optim.strategy=adamw_8bit), "
+        )
+        raise UserError(
+            f"worker.actor.model.model_path: {path} has {parameters:,} parameters; weights, gradients and optimizer "
+            f"states take {held / 2**30:.0f} GiB, and the GPU has {total / 2**30:.0f}: {advice}use a smaller model or "
+            "shard it over more devices (trainer.n_gpus_per_node)"
+        )
+
+
 def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     """Bytes of the policy's weights, by which the engine decides how much of its cache it keeps while others train."""
     own = sum(p.numel() for p in model.parameters())
@@ -79,7 +107,9 @@ def held_by(config: Config, part: str, size: ModelSize, dtype_of: Callable[[str]
     `dtype_of` gives the dtype of "actor" or "critic".
     """
     own, trained = size.parameters, size.trained
-    held = model_bytes(own - trained, size.dtype, trained=False) + model_bytes(trained, size.dtype, trained=True)
+    strategies = {each: getattr(config.worker, each).optim.strategy for each in ("actor", "critic")}
+    held = model_bytes(own - trained, size.dtype, trained=False)
+    held += model_bytes(trained, size.dtype, trained=True, strategy=strategies[part])
     held += head_bytes(size.config, size.dtype)
     actor, adapters = own, config.worker.actor.model.lora.rank > 0
     if "values" in needs_of(config.algorithm.adv_estimator):
@@ -88,7 +118,7 @@ def held_by(config: Config, part: str, size: ModelSize, dtype_of: Callable[[str]
         path = local_name(config, paths[other] or "")
         others = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
         whole = other == "critic" or not adapters
-        held += model_bytes(others, dtype_of(other), trained=whole)
+        held += model_bytes(others, dtype_of(other), trained=whole, strategy=strategies[other])
         actor = own if part == "actor" else others
     if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
         held += model_bytes(actor, dtype_of("actor"), trained=False)

@@ -80,6 +80,8 @@ def open_models(
 
         return open_remote_models(plan, plan.folder / "ranks", console.note, stack)
     config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
+    if placement.device.type == "cuda":
+        _check_memory(config, path, placement)
     model = policy.load_policy(config, path, checkpoint, placement, console.note)
     if config.worker.rollout.exact:
         make_exact(model)
@@ -90,6 +92,16 @@ def open_models(
     reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
     configure = partial(parts.configure_models, learner=learner, critic=critic)
     return Models(engine, learner, critic, reference, configure)
+
+
+def _check_memory(config: Config, path: str, placement: Placement) -> None:
+    """Raise a `UserError` if the models do not fit on the GPU, before any is loaded."""
+    from whet.model.load import load_model_config
+    from whet.training.memory import check_memory
+
+    chosen = config.worker.actor.model
+    model = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
+    check_memory(config, path, placement, policy.adapter_parameters(config, model))
 
 
 def trained_models(models: Models) -> dict[str, Trained]:

@@ -49,12 +49,18 @@ def budget_problems(config: Config, part: str) -> Iterator[str]:
 
 
 def precision_problems(config: Config, part: str) -> Iterator[str]:
-    """A sentence where the optimizer of the actor or the critic does not go with the dtype of its weights."""
+    """Yield a sentence where the optimizer of a part does not go with the dtype of its weights, or with shards."""
     worker = getattr(config.worker, part)
     if worker.optim.strategy == "adamw_bf16" and worker.fsdp.torch_dtype not in (None, "bf16", "bfloat16"):
         yield (
             f"worker.{part}.optim.strategy=adamw_bf16 trains bf16 weights, but worker.{part}.fsdp.torch_dtype="
             f"{worker.fsdp.torch_dtype}; set that to bf16 or the strategy to adamw"
+        )
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    if worker.optim.strategy == "adamw_8bit" and devices > 1:
+        yield (
+            f"worker.{part}.optim.strategy=adamw_8bit is for whole parameters, and the run has {devices} devices "
+            "(trainer.nnodes, trainer.n_gpus_per_node), which shard them; set it to adamw"
         )
 
 

@@ -48,8 +48,9 @@ class OptimConfig:
     weight_decay: float = key(0.01, "decoupled weight decay", least=0)
     strategy: str = key(
         "adamw",
-        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such weights",
-        choices=("adamw", "adamw_bf16"),
+        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such weights; adamw_8bit keeps moments "
+        "in 8 bits (one device)",
+        choices=("adamw", "adamw_bf16", "adamw_8bit"),
     )
     lr_warmup_ratio: float = key(0.0, "share of all steps over which lr rises from 0", least=0, most=1)
     lr_warmup_steps: int | None = key(None, "steps over which lr rises from 0; null = by lr_warmup_ratio", least=0)

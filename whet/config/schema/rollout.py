@@ -14,7 +14,16 @@ CUT_SIDES = ("left", "middle", "right")
 ENGINES = Registry("worker.rollout.name", "whet.rollout.engines", "SPEC", module="spec", entry_points="whet.engines")
 ENVS = Registry("worker.rollout.env", "whet.envs.adapters", "ENV", entry_points="whet.envs")
 # Keys of engines that say so; set for any other engine they are refused instead of ignored.
-ENGINE_KEYS = ("mode", "python", "exact", "server_address", "free_cache_engine", "tensor_parallel_size", "replicas")
+ENGINE_KEYS = (
+    "mode",
+    "python",
+    "exact",
+    "speculate",
+    "server_address",
+    "free_cache_engine",
+    "tensor_parallel_size",
+    "replicas",
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class RolloutConfig:
     gpu_memory_utilization: float = key(0.6, "share of a GPU's memory that the engine may use", above=0, most=1)
     enforce_eager: bool = key(False, "decode without CUDA graphs")
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
+    speculate: bool = key(
+        False, "native, on a GPU: guess tokens of the last sequences from what was written, and check them together"
+    )
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     recompute_cache: bool | None = key(

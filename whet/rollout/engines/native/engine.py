@@ -50,9 +50,13 @@ class NativeEngine(StepLoop):
         max_model_len: int | None = None,
         memory_share: float = 0.6,
         eager: bool = False,
+        speculate: bool = False,
     ) -> None:
-        """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs."""
-        runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager)
+        """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs.
+
+        `speculate` guesses tokens of the last few sequences there, and draws the same samples.
+        """
+        runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
 
     @property
@@ -176,6 +180,7 @@ def _runner_for(
     max_model_len: int | None,
     memory_share: float,
     eager: bool,
+    speculate: bool,
 ) -> Runner:
     """Pages and captured graphs where the device has them, slots elsewhere."""
     if not has_kernels(model):
@@ -183,7 +188,7 @@ def _runner_for(
     if model.device.type != "cuda":  # triton's interpreter
         from whet.rollout.engines.native.paged import PagedRunner
 
-        return PagedRunner(model, max_num_seqs, end_ids, max_model_len)
+        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, speculate=speculate)
     from whet.rollout.engines.native.graph import GraphRunner  # imports triton, which not every machine has
 
-    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager)
+    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)

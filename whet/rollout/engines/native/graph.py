@@ -7,14 +7,17 @@ that its memory can be lent to training between two rollouts without losing the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from whet.rollout.engines.native.flight import LOOKAHEAD
-from whet.rollout.engines.native.paged import How, PagedRunner
+from whet.rollout.engines.native.paged import PagedRunner
+from whet.rollout.engines.native.slots import How
 from whet.rollout.engines.native.storage import DeviceStorage
+from whet.rollout.engines.native.verifying import Verifier
 
 
 class GraphRunner(PagedRunner):
@@ -28,33 +31,45 @@ class GraphRunner(PagedRunner):
         max_model_len: int | None = None,
         memory_share: float = 0.6,
         eager: bool = False,
+        speculate: bool = False,
     ) -> None:
-        super().__init__(model, max_num_seqs, end_ids, max_model_len, DeviceStorage(model, memory_share))
+        super().__init__(model, max_num_seqs, end_ids, max_model_len, DeviceStorage(model, memory_share), speculate)
         self._eager = eager
-        self._graphs: dict[tuple[int, How], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, How] | tuple[int, float, int], torch.cuda.CUDAGraph] = {}
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
     def _window(self, B: int, how: How) -> None:
         if self._eager:
             return super()._window(B, how)
-        graph = self._graphs.get((B, how)) or self._capture(B, how)
+        graph = self._graphs.get((B, how))
+        if graph is None:
+            state = self._state.clone()  # which a pass moves on
+            graph = self._graphs[B, how] = self._capture(lambda: self._one_token(B, how))
+            self._state.copy_(state)
         for _ in range(LOOKAHEAD):
             graph.replay()
         return None
 
-    def _capture(self, B: int, how: How) -> torch.cuda.CUDAGraph:
+    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float, splits: int) -> None:
+        """Run a verifier's pass as a graph."""
+        if self._eager:
+            return super().pass_over_rows(verifier, size, temperature, splits)
+        key = (size, temperature, splits)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(lambda: verifier.launch(self, size, temperature, splits))
+        self._graphs[key].replay()
+        return None
+
+    def _capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
         self._pool_handle = self._pool_handle or torch.cuda.graph_pool_handle()
-        state = self._state.clone()
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # kernels are compiled, and what libraries set up lazily is set up
-            self._one_token(B, how)
+            launch()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool_handle):
-            self._one_token(B, how)
-        self._graphs[B, how] = graph
-        self._state.copy_(state)
+            launch()
         return graph
 
     def _widen(self, longest: int) -> None:

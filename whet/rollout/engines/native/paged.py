@@ -7,7 +7,7 @@ the device itself. What was drawn past an end that only the host can see is drop
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,21 +24,17 @@ from whet.model.load import head_of, hidden_states
 from whet.model.paged import ExtendingAttention, PagedAttention, RememberingAttention
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
+from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
 from whet.rollout.engines.native.pages import PAGE, PromptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sampler import never_sampled
 from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
 from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Sequence, lay_chunks
+from whet.rollout.engines.native.slots import How, bucket, facts_of, how_of
 from whet.rollout.engines.native.storage import PageStorage
+from whet.rollout.engines.native.verifying import Verifier
 from whet.types import Prompt
-
-
-class How(NamedTuple):
-    """Sampling mode of a window's tokens."""
-
-    temperature: float | None  # of all slots; None where they differ
-    filtered: bool  # whether top-k, top-p or min-p cut any slot's distribution
 
 
 class PagedRunner:
@@ -54,6 +50,7 @@ class PagedRunner:
         end_ids: frozenset[int],
         max_model_len: int | None = None,
         storage: PageStorage | None = None,
+        speculate: bool = False,
     ) -> None:
         self.model, self.device = model, model.device
         self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
@@ -73,8 +70,17 @@ class PagedRunner:
         self._out_log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
         cuda = self.device.type == "cuda"
         self._processors = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 1
-        self._block_table = self._new_table()
+        self.block_table = self._new_table()
         self._flight: Flight | None = None
+        self._speculation = Speculation() if speculate and self._never is None else None
+        self._verifier: Verifier | None = None
+        self.window = LOOKAHEAD  # tokens for which a running sequence has pages
+        self._behind = False  # the host has drawn tokens that `_state` does not know of
+
+    @property
+    def cache(self) -> Tensor:
+        """Keys and values, (layers, 2, pages, kv heads, page, head dim)."""
+        return self._storage.data
 
     # Pages
 
@@ -93,8 +99,8 @@ class PagedRunner:
         """Take pages for the next window of all running sequences, and list them in the block table."""
         entries = self._pages.grow(running, len(running) if spare and len(running) > 1 else 0)
         if entries:
-            slots, columns, pages = self._to_device(np.array(entries).T)
-            self._block_table.index_put_((slots, columns), pages.to(torch.int32))
+            slots, columns, pages = self.to_device(np.array(entries).T)
+            self.block_table.index_put_((slots, columns), pages.to(torch.int32))
         return entries is not None
 
     def evict(self, sequence: Sequence) -> bool:
@@ -112,9 +118,9 @@ class PagedRunner:
 
     def _widen(self, longest: int) -> None:
         """Make block-table rows long enough for a longer sequence, keeping what they list."""
-        before, self._longest = self._block_table, longest
-        self._block_table = self._new_table()
-        self._block_table[:, : before.shape[1]] = before
+        before, self._longest = self.block_table, longest
+        self.block_table = self._new_table()
+        self.block_table[:, : before.shape[1]] = before
 
     def _new_table(self) -> Tensor:
         """(slots, pages of the longest sequence)"""
@@ -129,7 +135,7 @@ class PagedRunner:
         self._copy_tails([s for s in begun if s.reading is not None and s.reading.at == len(s.request.prompt.ids) - 1])
         # 2. Tokens and positions (N,) of the row, or (3, N).
         row = lay_chunks(self.model, chunks, self.device)
-        rows = self._to_device(np.stack([row.ids_N, *np.atleast_2d(row.positions)]))
+        rows = self.to_device(np.stack([row.ids_N, *np.atleast_2d(row.positions)]))
         # 3. One pass, which leaves keys and values in the cache; nobody asks for logits.
         hidden_states(self.model, rows[0], rows[1:].view(row.positions.shape), self._reading(chunks, row), row.media)
         for reading, stop in chunks:
@@ -150,37 +156,32 @@ class PagedRunner:
         segments = np.stack([row.starts, row.lengths, *np.zeros((2, len(chunks)), dtype=np.int64)], axis=1)
         slots = [listed[at // PAGE] * PAGE + at % PAGE for listed, at in zip(table_CW, map(np.arange, row.lengths))]
         packed = packed_attention_for(segments, self.device)
-        return RememberingAttention(packed, self._storage.data, self._to_device(np.concatenate(slots)))
+        return RememberingAttention(packed, self._storage.data, self.to_device(np.concatenate(slots)))
 
     def _copy_tails(self, sequences: list[Sequence]) -> None:
         """Give sequences their own copies of the pages that their prompts fill partly."""
         held = [cast(PromptPages, s.request.prefilled) for s in sequences]
         copies = [(h.tail, s.pages[0]) for h, s in zip(held, sequences) if h.tail is not None]
         if copies:
-            tails, own = self._to_device(np.array(copies).T)
+            tails, own = self.to_device(np.array(copies).T)
             cache = self._storage.data
             cache[:, :, own] = cache[:, :, tails]
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
         """Give sequences their slots; their first tokens come with the next window."""
         count = len(admitted)
-        rows = np.zeros((count, self._block_table.shape[1]), dtype=np.int64)
-        facts = np.zeros((slot_state.FACTS, count), dtype=np.int64)
+        rows = np.zeros((count, self.block_table.shape[1]), dtype=np.int64)
         for i, (_, sequence) in enumerate(admitted):
             # 1. Block-table row: the prompt's full pages, then its own.
             pages = cast(PromptPages, sequence.request.prefilled).shared + sequence.pages
             rows[i, : len(pages)] = pages
-            # 2. The last token there is, of the prompt or of what was written before a preemption, is read by decoding,
-            # which draws the next from it.
-            prompt, params, written = sequence.request.prompt.ids, sequence.request.params, len(sequence.ids)
-            last = sequence.ids[-1] if written else prompt[-1]
-            position = len(prompt) - 1 + written
-            facts[:, i] = (last, position, sequence.key, written, params.max_tokens, 1, not params.ignore_eos, 0)
-        slots = self._to_device(np.array([slot for slot, _ in admitted]))
+        slots = self.to_device(np.array([slot for slot, _ in admitted]))
         offsets = np.array([(s.request.last_offset, s.request.offset) for _, s in admitted]).T
-        self._offsets.index_copy_(1, slots, self._to_device(offsets))
-        self._state.index_copy_(1, slots, self._to_device(facts))
-        self._block_table.index_copy_(0, slots, self._to_device(rows).to(torch.int32))
+        self._offsets.index_copy_(1, slots, self.to_device(offsets))
+        # 2. The last token there is, of the prompt or of what was written before a preemption, is read by decoding,
+        # which draws the next from it.
+        self._state.index_copy_(1, slots, self.to_device(facts_of([s for _, s in admitted])))
+        self.block_table.index_copy_(0, slots, self.to_device(rows).to(torch.int32))
         self._filters.put(slots, [s.request.params for _, s in admitted])
         # 3. Where a response was read again, its copy of the prompt's last page was made before.
         self._copy_tails([s for _, s in admitted if not s.ids])
@@ -189,10 +190,10 @@ class PagedRunner:
     def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
         """Sequences moved from slot to slot; from `running` on, slots are empty."""
         if moves:
-            sources, targets = self._to_device(np.array([move[:2] for move in moves]).T)
+            sources, targets = self.to_device(np.array([move[:2] for move in moves]).T)
             self._state.index_copy_(1, targets, self._state.index_select(1, sources))
             self._offsets.index_copy_(1, targets, self._offsets.index_select(1, sources))
-            self._block_table.index_copy_(0, targets, self._block_table.index_select(0, sources))
+            self.block_table.index_copy_(0, targets, self.block_table.index_select(0, sources))
             self._filters.move(sources, targets)
         self._state[slot_state.LIVE, running:] = 0
 
@@ -208,16 +209,36 @@ class PagedRunner:
 
     def decode(self, running: list[Sequence]) -> list[Drawn]:
         """Begin the next window of tokens, and return what the one before it drew, if there was one."""
+        if self._speculation is not None and (checked := self._check_guesses(self._speculation, running)) is not None:
+            return checked
         flight, self._flight = self._flight, None
         if any(s.ahead + len(s.ids) < s.request.params.max_tokens for s in running):
             self._flight = self._launch(running)
         return [] if flight is None else [flight.read()]
 
+    def _check_guesses(self, speculation: Speculation, running: list[Sequence]) -> list[Drawn] | None:
+        """Draw several tokens of each of the last few sequences in one pass; None where that cannot be or is slow."""
+        how = how_of(running)
+        if len(running) > MOST_SEQUENCES or how.temperature is None or how.filtered:
+            speculation.forget()
+            return None
+        if (guesses := speculation.guesses(running)) is None:
+            return None
+        if self._flight is not None:  # guesses follow the last token, which the host must know
+            return self.settle()
+        self._verifier = self._verifier or Verifier(self)
+        self._behind = True
+        return [self._verifier.check(self, running, guesses, self._splits(bucket(len(running), self._slots)))]
+
+    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float, splits: int) -> None:
+        """Run a verifier's pass."""
+        verifier.launch(self, size, temperature, splits)
+
     def _launch(self, running: list[Sequence]) -> Flight:
-        B = bucket(len(running), self._slots)
-        params = [s.request.params for s in running]
-        alike = all(p.temperature == params[0].temperature for p in params)
-        how = How(params[0].temperature if alike else None, any(p.filters for p in params))
+        B, how = bucket(len(running), self._slots), how_of(running)
+        if self._behind:
+            self._state[:, : len(running)] = self.to_device(facts_of(running))
+            self._behind = False
         self._state[slot_state.STEP] = 0
         self._window(B, how)
         return Flight(list(running), self._out_tokens, self._out_log_probs)
@@ -229,7 +250,7 @@ class PagedRunner:
 
     def _one_token(self, B: int, how: How) -> None:
         """Draw the next token of the first B slots; everything stays on the device, so that a graph can hold it."""
-        table, never = self._block_table, self._never
+        table, never = self.block_table, self._never
         # 1. Of each slot: where its next keys and values go, how many tokens it then has, and its random number; (B,).
         slots_B, lengths_B, uniforms_B = slot_state.prepare(self._state, table, PAGE, B)
         ids_B, positions_B = self._state[slot_state.TOKEN, :B], self._state[slot_state.POSITION, :B]
@@ -266,14 +287,9 @@ class PagedRunner:
         self._pages.reset()
         self._state.zero_()
 
-    def _to_device(self, array: np.ndarray) -> Tensor:
+    def to_device(self, array: np.ndarray) -> Tensor:
+        """Copy to the device; the host does not wait."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         if self.device.type != "cuda":
             return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
-
-
-def bucket(B: int, most: int) -> int:
-    """The batch size that B is rounded up to: powers of two up to 64, multiples of 64 beyond."""
-    size = 1 << (B - 1).bit_length() if B <= 64 else -(-B // 64) * 64
-    return min(size, most)

@@ -36,7 +36,8 @@ def _open(opening: Opening) -> Engine:
         max_model_len=opening.longest,
         memory_share=rollout.gpu_memory_utilization,
         eager=rollout.enforce_eager or opening.moving,
+        speculate=rollout.speculate,
     )
 
 
-SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact"}))
+SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact", "speculate"}))

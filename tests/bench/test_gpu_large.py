@@ -1,0 +1,33 @@
+"""The benchmark of large models runs on a CPU with a tiny one, in full training and with adapters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(autouse=True)
+def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def test_steps_of_tiny_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_large
+
+    out = tmp_path / "result.json"
+    names = ["tiny", "tiny-lora"]
+    monkeypatch.setattr(sys, "argv", ["gpu_large.py", *names, "--rounds", "1", "--out", str(out)])
+    gpu_large.main()
+    results = json.loads(out.read_text())
+    assert [result["workload"] for result in results] == names
+    for result in results:
+        (step,) = result["rounds"]
+        assert step["tokens"] > 0
+        assert step["packed_tokens"] > step["tokens"]
+        assert step["metrics"]["rollout/log_prob_diff_max"] < 1e-3
+        assert step["metrics"]["actor/grad_norm"] > 0
