@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError
 from whet.rewards.background import Background
+from whet.rewards.failures import failure_counts
 from whet.rewards.inputs import Decode
 from whet.rewards.protocol import Term, TermFailure, TermScore
 from whet.rewards.result import LARGEST, Scores
-from whet.rewards.scorer import RewardScorer, failure_counts
+from whet.rewards.scorer import RewardScorer
 from whet.rewards.steps import earn
 from whet.types import Prompt, Sample
 

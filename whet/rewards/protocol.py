@@ -71,7 +71,7 @@ class TermScore:
 class TermFailure:
     """Why a term has no score for a sample."""
 
-    failure: str  # of `scorer.FAILURES`
+    failure: str  # of `failures.FAILURES`
     cause: str  # failures with the same one are reported once
     detail: str
     note: str | None = None  # text for the sample log, which says why

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.calls import Call, Outcome
 from whet.rewards.choice import Choice, choose
+from whet.rewards.failures import describe, failure_counts, is_infrastructure
 from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
 from whet.rewards.result import LARGEST, Scores
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("whet")
 
-FAILURES = ("raised", "timeout", "died", "bad result")
 SAMPLES_PER_TIMEOUT = 64  # a batch call has `timeout` seconds for every so many samples
 MOST_NAMES = 1000  # of scores in a run: each is a metric and a column of the sample log
 
@@ -174,7 +174,7 @@ class RewardScorer:
         kinds = ", ".join(f"{count} {failure}" for failure, count in counts.most_common())
         shown = ""
         if (last := self._last_failure) is not None:
-            shown = f" The last time it {_describe(last, self._config.timeout)}:\n{last.detail}".rstrip()
+            shown = f" The last time it {describe(last, self._config.timeout)}:\n{last.detail}".rstrip()
         prints = f" What it printed is in {self._output}." if self._output else ""
         raise RewardsFailedError(
             f"{where}: {self._label} failed on all {len(samples)} samples ({kinds}), so none has a score.{shown}\n"
@@ -267,29 +267,15 @@ class RewardScorer:
         if (outcome.failure, outcome.cause) in self._reported:
             return
         self._reported.add((outcome.failure, outcome.cause))
-        what = f"{_describe(outcome, self._config.timeout)} on {sample.prompt.uid}, {consequence}"
+        what = f"{describe(outcome, self._config.timeout)} on {sample.prompt.uid}, {consequence}"
         self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
 
     def _report_batch(self, outcome: Outcome, size: int) -> None:
         if ("batch", outcome.failure) in self._reported:
             return
         self._reported.add(("batch", outcome.failure))
-        what = f"{_describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
+        what = f"{describe(outcome, self._budget(size))} on a batch of {size}, so its samples are scored one by one"
         self._warn(f"reward function {self._spec} {what} (shown once)\n{outcome.detail}".rstrip())
-
-
-def is_infrastructure(outcome: Outcome) -> bool:
-    """True for a failure that other samples of the same call would have too: there is no server to score them."""
-    return outcome.cause.startswith("UnreachableError at ")
-
-
-def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return how many of these samples have no score of their own, in all and by the way it failed."""
-    counts = Counter(sample.failure for sample in samples if sample.failure in FAILURES)  # others are environments'
-    return {
-        "reward/failed": float(counts.total()),
-        **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
-    }
 
 
 def _setup(chosen: Choice, config: RewardConfig, output: Path | None, sandbox: SandboxConfig | None) -> WorkerSetup:
@@ -304,12 +290,3 @@ def _as_sample(prompt: Prompt) -> Sample:
     text = "" if prompt.answer is None else str(prompt.answer)
     ids = [0] * len(text.split())  # nothing is tokenized yet; the function sees only how many there are
     return Sample.written(prompt, ids, [0.0] * len(ids), "stop", text=text)
-
-
-def _describe(outcome: Outcome, seconds: float) -> str:
-    return {
-        "raised": "raised an error",
-        "timeout": f"did not finish within {seconds:g} s",
-        "died": "ended its process",
-        "bad result": "returned no usable score",
-    }[outcome.failure]

@@ -27,9 +27,8 @@ class Collector:
     hangs, or is cancelled or interrupted. What was in flight then waits, and begins anew under the same sample ids: the
     same weights write the same samples. A checkpoint can hold the groups of `ready` and the other tickets.
 
-    `rollout` samples one group; it may be a loop of several turns with an environment. `score` fills the scores of the
-    samples of one group, or with `together` of all that one `submit` handed in, for functions that see a whole batch.
-    Both run many at a time and must not block the event loop.
+    `rollout` samples one group. `score` fills the scores of the samples of one group, or with `together` of all that one
+    `submit` handed in. Both run many at a time and must not block the event loop.
 
     The first error ends everything in flight; waiting raises it until `resume`. Methods may be called from any thread.
     """
@@ -45,10 +44,9 @@ class Collector:
         self._finished: list[Entry] = []  # in the order in which they got ready
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()  # those that were cancelled
-        self._handed_in = 0
+        self._handed_in, self._busy = 0, Busy()
         self._error: BaseException | None = None
         self._held = self._closed = False  # held: nothing begins
-        self._busy = Busy()
         self._thread = LoopThread("whet-collector")
 
     def __enter__(self) -> Collector:
@@ -130,10 +128,7 @@ class Collector:
         return groups
 
     def cancel(self, timeout: float | None = None) -> None:
-        """End what is in flight and begin nothing until `resume`; all of it stays pending.
-
-        `TimeoutError` if it has not ended within so many seconds, which a rollout that blocks can keep it from.
-        """
+        """End what is in flight, within so many seconds, and begin nothing until `resume`; all of it stays pending."""
         with self._changed:
             self._held = True
             self._thread.soon(self._cancel_tasks)
@@ -233,7 +228,9 @@ class Collector:
                 self._changed.notify_all()
             if self._together:
                 self._begin()
-            await (self._score_batch(entry.batch) if self._together else self._score(samples))
+                await self._score_batch(entry.batch)
+            else:
+                await self._score(samples)
         except (KeyboardInterrupt, SystemExit) as error:  # which would end the thread
             raise RuntimeError(f"{type(error).__name__} in a rollout or a scorer") from error
         finally:

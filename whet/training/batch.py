@@ -16,7 +16,7 @@ from pathlib import Path
 from whet.config import Config, draws_allowed, refills, resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.rewards.scorer import failure_counts
+from whet.rewards.failures import failure_counts
 from whet.tracking.console import Console
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
 from whet.training.rollouts import Rollouts, sampling_params

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,18 +17,18 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.modality import check_prompt
-from whet.rollout.engine import Begun, SamplingParams, Start, begin
+from whet.rollout.engine import Begun, SamplingParams
+from whet.rollout.engines.native.inbox import Inbox
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.scheduler import Scheduler
 from whet.rollout.engines.native.sequence import Kept, Request, Sequence
 from whet.rollout.stop import StopCheck
-from whet.rollout.uniforms import stream_keys
 
 if TYPE_CHECKING:
     from whet.rollout.engines.native.runner_protocol import Runner
 
 
-class StepLoop:
+class StepLoop(Inbox):
     """Requests and the steps that write them."""
 
     def __init__(
@@ -40,6 +39,7 @@ class StepLoop:
         max_num_seqs: int,
         max_num_batched_tokens: int,
     ) -> None:
+        super().__init__()
         self.version = 0
         self._runner = runner
         self._scheduler = Scheduler(max_num_seqs)
@@ -47,9 +47,6 @@ class StepLoop:
         self._prefill_tokens = max_num_batched_tokens
         self._turnstile = threading.RLock()  # passed before each step, so that who pauses need not outrun who steps
         self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
-        self._queue = threading.Lock()  # held for moments: the inbox and the thread
-        self._inbox: list[Callable[[], None]] = []  # requests that join and leave with the next step, in their order
-        self._beginning: list[Request] = []  # requests that wait for others that begin with them
         self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
         self.preemptions = 0  # sequences that gave their memory to older ones, so far
@@ -59,66 +56,6 @@ class StepLoop:
         """Keep any token from being drawn inside the context; what is being written goes on afterwards."""
         with self._turnstile, self._stepping:
             yield
-
-    def submit(
-        self,
-        prompt: Start,
-        params: SamplingParams,
-        sample_id: int = 0,
-        on_finish: Callable[[Request], None] | None = None,
-        on_tokens: Callable[[], None] | None = None,
-    ) -> Request:
-        """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
-        request = self.request(prompt, params, sample_id, on_finish, on_tokens)
-        with self._queue:
-            self._inbox.append(partial(self._join, request))
-        return request
-
-    def request(
-        self,
-        prompt: Start,
-        params: SamplingParams,
-        sample_id: int = 0,
-        on_finish: Callable[[Request], None] | None = None,
-        on_tokens: Callable[[], None] | None = None,
-    ) -> Request:
-        """Return a request that is in order and not queued."""
-        begun = begin(prompt)
-        self._check(begun, params)
-        keys = stream_keys(params.seed, torch.arange(params.n) + sample_id, begun.written).tolist()
-        request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
-        request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
-        request.begun, request.sample_id = begun, sample_id
-        return request
-
-    def submit_together(self, request: Request, later: Callable[[Callable[[], None]], object]) -> None:
-        """Queue a request with all others that come before `later` calls back: one step reads the prompts of all."""
-        with self._queue:
-            self._beginning.append(request)
-        later(self._begin_together)
-
-    def _begin_together(self) -> None:
-        with self._queue:
-            self._join_beginning()
-        self._drive()
-
-    def _join_beginning(self) -> None:
-        self._inbox += [partial(self._join, request) for request in self._beginning]
-        self._beginning = []
-
-    def withdraw(self, request: Request) -> None:
-        """Let a request leave; its unfinished sequences end as "abort" with what they have."""
-        with self._queue:
-            if request in self._beginning:
-                self._beginning.remove(request)
-            else:
-                self._inbox.append(partial(self._leave, request.sequences))
-
-    def abort(self, sample_ids: Collection[int] | None = None) -> None:
-        """End samples that are being written, all or those of some ids; their callers get what was written."""
-        with self._queue:
-            self._join_beginning()
-            self._inbox.append(partial(self._abort, None if sample_ids is None else frozenset(sample_ids)))
 
     @torch.no_grad()  # not inference_mode: the model may cache tensors that training uses too
     def step(self) -> bool:
@@ -277,12 +214,6 @@ class StepLoop:
         moves = self._scheduler.remove_finished()
         if len(self._scheduler.running) < before:
             self._runner.rearrange(moves, len(self._scheduler.running))
-
-    def _join_and_leave(self) -> None:
-        with self._queue:
-            inbox, self._inbox = self._inbox, []
-        for change in inbox:
-            change()
 
     def _drive(self) -> None:
         """See that a background thread is stepping."""
