@@ -27,8 +27,8 @@ class Collector:
     hangs, or is cancelled or interrupted. What was in flight then waits, and begins anew under the same sample ids: the
     same weights write the same samples. A checkpoint can hold the groups of `ready` and the other tickets.
 
-    `rollout` samples one group. `score` fills the scores of the samples of one group, or with `together` of all that one
-    `submit` handed in. Both run many at a time and must not block the event loop.
+    `rollout` samples one group. `score` fills the scores of the samples of one group, or with `together` of all that
+    one `submit` handed in. Both run many at a time and must not block the event loop.
 
     The first error ends everything in flight; waiting raises it until `resume`. Methods may be called from any thread.
     """
