@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "tracking": {"checkpoint"} | GROUND,
     "plots": {"tracking"} | GROUND,
     "sweeps": {"plots"} | GROUND,
+    "compat": GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),
     "rewards": BELOW | {"sandbox"},
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "planning": STEP | RUN | BELOW | {"training"},
     "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
-    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps", "planning"},
+    "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps", "planning", "compat"},
     "__main__": {"cli"},
 }
 

@@ -52,7 +52,8 @@ class Registry:
             return {name: f"{self._package}.{name}.{self._module}" for name in names}
         assigned = re.compile(rf"^{self._attribute}\b\s*[:=]", re.MULTILINE)
         files = sorted(file for file in folder.glob("*.py") if assigned.search(file.read_text(encoding="utf-8")))
-        return {file.stem: f"{self._package}.{file.stem}" for file in files}
+        # A name that is a word of Python's has a file with an underscore behind it.
+        return {file.stem.removesuffix("_"): f"{self._package}.{file.stem}" for file in files}
 
     def register(self, name: str, value: Any) -> None:
         """Add a value for this process; registering a name again replaces the value, unless it is a built-in one."""

@@ -91,6 +91,8 @@ class PromptDataset:
 
         Raises `BadRow` where an image or video turns out to be unusable.
         """
+        if not indices:
+            return []
         drafts = self._drafts([self._rows[i] for i in indices], [self._uids[i] for i in indices])
         plain = iter(self._encode([draft.text for draft in drafts if not self._has_media(draft)]))
         with ThreadPoolExecutor(DECODERS) as pool:

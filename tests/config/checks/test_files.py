@@ -110,3 +110,11 @@ def test_paths_start_here_and_then_at_the_config_file(here, monkeypatch):
 def test_run_folder_is_named_after_the_experiment():
     assert run_folder(load_config([])) == Path("checkpoints/whet/demo")
     assert run_folder(load_config(["trainer.save_checkpoint_path=runs/a"])) == Path("runs/a")
+
+
+def test_a_checkpoint_of_another_system_is_merged_first(here: Path) -> None:
+    (here / "theirs/global_step_8/actor").mkdir(parents=True)
+    (here / "theirs/global_step_8/actor/model_world_size_2_rank_0.pt").touch()
+    (said,) = problems_of("trainer.load_checkpoint_path=theirs/global_step_8")
+    assert "whet merge --local_dir" in said
+    assert "global_step_8/actor --target_dir" in said

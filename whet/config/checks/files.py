@@ -15,6 +15,7 @@ from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".pkl", ".pickle", ".txt", ".gz", ".zst")
+FOREIGN_SHARDS = "model_world_size_*_rank_*.pt"  # of FSDP, as the other systems write them
 
 
 def check_files(config: Config) -> None:
@@ -102,8 +103,16 @@ def _models(config: Config) -> Iterator[str]:
 
 def _checkpoint(config: Config) -> Iterator[str]:
     folder = config.trainer.load_checkpoint_path
-    if folder is not None and not os.path.isdir(resolve_path(config, folder)):
+    if folder is None:
+        return
+    path = resolve_path(config, folder)
+    if not os.path.isdir(path):
         yield _missing(config, "trainer.load_checkpoint_path", folder, "folder")
+    elif shards := next((each for each in (path / "actor", path) if any(each.glob(FOREIGN_SHARDS))), None):
+        yield (
+            f"trainer.load_checkpoint_path={show(folder)}: is a checkpoint of verl, EasyR1 or Skywork-OR1; write the "
+            f"model with whet merge --local_dir {shards} --target_dir FOLDER, and name FOLDER as the model"
+        )
 
 
 def _is_builtin(value: str) -> bool:

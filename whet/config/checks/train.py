@@ -17,6 +17,9 @@ from whet.config.schema.correction import SECTION, rejection_rules, weight_bound
 from whet.config.values import show
 from whet.errors import UserError
 
+# Originals that train a prompt's only response on its raw score (see `singleton_keeps_score` in algos/quirks.py).
+SINGLES_COUNT = ("verl", "or1")
+
 
 def check_config(config: Config) -> None:
     """Raise a `UserError` that lists every contradiction between keys, missing key and feature not here yet."""
@@ -44,7 +47,7 @@ def check_critic(config: Config, needed: bool) -> None:
 
 def _groups(config: Config) -> Iterator[str]:
     rollout, estimator = config.worker.rollout, config.algorithm.adv_estimator
-    if rollout.n == 1 and config.algorithm.compares_groups:
+    if rollout.n == 1 and config.algorithm.compares_groups and config.algorithm.match not in SINGLES_COUNT:
         yield (
             f"worker.rollout.n=1: adv_estimator={estimator} compares the samples of a prompt with each other; "
             "set worker.rollout.n to 2 or more (8 is common)"

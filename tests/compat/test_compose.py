@@ -1,0 +1,94 @@
+"""Effective configs of other systems' commands: their defaults, files, interpolations and arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whet.compat.compose import Composed
+from whet.compat.systems import SYSTEMS
+
+NAME = "actor_rollout_ref.rollout.name=vllm"
+
+
+def composed(
+    *arguments: str, system: str = "verl", module: str = "verl.trainer.main_ppo", folder: Path = Path(".")
+) -> Composed:
+    entry = SYSTEMS[system].entry(module)
+    assert entry is not None
+    assert entry.compose is not None
+    return entry.compose(list(arguments), folder)
+
+
+def test_arguments_move_the_keys_that_follow_them() -> None:
+    values = composed(NAME, "data.max_prompt_length=7", "actor_rollout_ref.actor.ppo_mini_batch_size=3").values
+    assert values["actor_rollout_ref.rollout.prompt_length"] == 7
+    assert values["critic.ppo_mini_batch_size"] == 3
+    assert values["trainer.default_local_dir"] == "checkpoints/verl_examples/gsm8k"
+
+
+@pytest.mark.parametrize(
+    ("argument", "word"),
+    [
+        ("data.no_such_key=1", "no key data.no_such_key"),
+        ("+data.shuffle=True", "is there already"),
+        ("~data.no_such_key", "no such key"),
+        ("data.train_files=~/x", "does not read"),
+        ("actor_rollout_ref.rollout.engine_kwargs.vllm.x=1", "no key"),
+        ("some/group=x", "no group"),
+    ],
+)
+def test_what_the_original_refuses_has_a_reason(argument: str, word: str) -> None:
+    found = composed(NAME, argument)
+    assert len(found.refused) == 1
+    assert word in found.refused[0]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "+data.new=1",
+        "++data.shuffle=False",
+        "~data.shuffle",
+        "+data.apply_chat_template_kwargs.enable_thinking=False",
+        "+trainer.max_actor_ckpt_to_keep=3",  # null there, so that it may be "added"
+        "data.custom_cls={path: x.py}",
+        "hydra.run.dir=x",
+        "reward.custom_reward_function.path=x.py",  # of a later version
+        "model_engine=megatron",
+    ],
+)
+def test_what_the_original_takes(argument: str) -> None:
+    assert composed(NAME, argument).refused == []
+
+
+def test_an_engine_must_be_named_as_there() -> None:
+    assert "has no default" in composed().refused[0]
+
+
+def test_files_of_the_user_are_read_with_their_defaults_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPAT_LENGTH", "9")
+    (tmp_path / "mine.yaml").write_text(
+        "defaults:\n  - ppo_trainer\n  - more\n  - _self_\n"
+        "data:\n  max_prompt_length: ${oc.decode:${oc.env:COMPAT_LENGTH}}\n"
+        "actor_rollout_ref:\n  rollout:\n    name: vllm\n"
+    )
+    (tmp_path / "more.yaml").write_text("data:\n  train_batch_size: 5\n  max_prompt_length: 1\n")
+    found = composed(f"--config-path={tmp_path}", "--config-name=mine", "trainer.nnodes=2")
+    assert found.refused == []
+    assert found.values["data.max_prompt_length"] == 9
+    assert found.values["data.train_batch_size"] == 5
+    assert found.values["trainer.total_epochs"] == 30
+    assert {"data.train_batch_size", "trainer.nnodes"} <= found.given.keys()
+
+
+def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("data:\n  prompt_key: q\nworker:\n  rollout:\n    n: 3\n")
+    found = composed(
+        "config=c.yaml", "worker.rollout.n=4", system="easyr1", module="verl.trainer.main", folder=tmp_path
+    )
+    assert (found.values["data.prompt_key"], found.values["worker.rollout.n"]) == ("q", 4)
+    assert found.values["worker.rollout.tensor_parallel_size"] == 2
+    wrong = composed("+worker.rollout.n=4", "trainer.total_epochs=", system="easyr1", module="verl.trainer.main")
+    assert len(wrong.refused) == 2

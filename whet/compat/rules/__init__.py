@@ -1,0 +1,1 @@
+"""Translations that look at several keys of another system at once; each module registers its functions by name."""

@@ -1,0 +1,106 @@
+"""Rules of sampling: the engine, validation, agents."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from whet.compat.rules.rule import rule
+from whet.compat.rules.sizes import longest
+from whet.compat.translation import Here, There
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+_KNOWN = ("vllm", "sglang", "hf", "trtllm", "vllm_omni")
+
+
+def choose_engine(there: There, here: Here, section: str) -> str:
+    """Set whet's engine for another system's: vLLM where it is installed, else the native one."""
+    name = there.get(f"{section}.name", "vllm")
+    if name not in _KNOWN:
+        here.note(f"{section}.name={name}: no engine that is known; whet samples with its native engine")
+    if name == "vllm" and find_spec("vllm") is not None:
+        here.set("worker.rollout.name", "vllm", f"{section}.name")
+        return "vllm"
+    here.set("worker.rollout.name", "native", f"{section}.name")
+    if there.is_given(f"{section}.name"):
+        here.note(
+            f"{section}.name={name}: whet samples with its native engine, on the learner's weights"
+            + (" (vLLM is not installed)" if name == "vllm" else "")
+            + "; worker.rollout.name chooses another"
+        )
+    return "native"
+
+
+@rule("engine")
+def _engine(there: There, here: Here) -> None:
+    name = choose_engine(there, here, _ROLLOUT)
+    size, per_node = there.count(f"{_ROLLOUT}.tensor_model_parallel_size", 1), there.count("trainer.n_gpus_per_node", 8)
+    if name == "vllm" and size > 1 and per_node % size == 0:
+        here.set("worker.rollout.tensor_parallel_size", size, f"{_ROLLOUT}.tensor_model_parallel_size")
+    else:
+        here.idle(f"{_ROLLOUT}.tensor_model_parallel_size", "splits vLLM; whet's sampler follows the learner")
+    if name == "vllm" and there.is_given(f"{_ROLLOUT}.dtype"):
+        here.set("worker.rollout.dtype", there.get(f"{_ROLLOUT}.dtype"), f"{_ROLLOUT}.dtype")
+    else:
+        here.idle(f"{_ROLLOUT}.dtype", "the sampler has the learner's weights")
+    longest_model = there.count(f"{_ROLLOUT}.max_model_len", 0)
+    if longest_model >= longest(there):
+        here.set("worker.rollout.max_model_len", longest_model, f"{_ROLLOUT}.max_model_len")
+    else:
+        here.idle(f"{_ROLLOUT}.max_model_len", "prompt + response")
+
+
+@rule("validation")
+def _validation(there: There, here: Here) -> None:
+    """Validation samples greedily where verl is told nothing."""
+    made: dict[str, Any] = {}
+    keys = []
+    for name, default in (("n", 1), ("temperature", 0), ("top_p", 1.0), ("top_k", -1)):
+        key = f"{_ROLLOUT}.val_kwargs.{name}"
+        made[name] = there.get(key, default)
+        keys.append(key)
+    if made["temperature"] == 0 and made["n"] != 1:
+        here.note(f"{_ROLLOUT}.val_kwargs: greedy samples of a prompt are all the same; n=1 says as much")
+        made["n"] = 1
+    made["top_k"] = made["top_k"] if isinstance(made["top_k"], int) and made["top_k"] > 0 else -1
+    here.set("worker.rollout.val_override_config", made, *keys)
+
+
+@rule("validation_or1")
+def _validation_or1(there: There, here: Here) -> None:
+    """Skywork-OR1 validates at temperatures 0.6 and 1.0, whatever val_temperature says; here at 0.6."""
+    n = max(1, there.count(f"{_ROLLOUT}.n_val", 1))
+    here.set("worker.rollout.val_override_config", {"n": n, "temperature": 0.6}, f"{_ROLLOUT}.n_val")
+    here.idle(f"{_ROLLOUT}.val_temperature", "Skywork-OR1 validates at 0.6 and 1.0 whatever is set; here it is 0.6")
+    here.note("Skywork-OR1 validates at temperatures 0.6 and 1.0; whet validates at 0.6")
+
+
+@rule("agents")
+def _agents(there: There, here: Here) -> None:
+    """Tools make an agent there; multi_turn.enable alone chooses nothing."""
+    turns, tools = f"{_ROLLOUT}.multi_turn", "worker.rollout.tools"
+    files = [
+        f"{turns}.tool_config_path",
+        f"{turns}.function_tool_path",
+        "data.tool_config_path",
+        "data.function_tool_path",
+    ]
+    loop = there.get(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
+    named = [key for key in files if there.get(key)]
+    if not named:
+        if loop not in ("single_turn_agent", "tool_agent"):
+            here.refuse(
+                f"{_ROLLOUT}.agent.default_agent_loop", "loops of yours are environments here: set worker.rollout.env"
+            )
+        for name in ("enable", "max_assistant_turns", "max_user_turns", "format"):
+            here.idle(f"{turns}.{name}", "without tools there is one turn")
+        return
+    if not here.has(tools):
+        here.refuse(named[0], "agents with tools are not in this version yet")
+        return
+    here.set(tools, [str(there.get(named[0]))], named[0])
+    limit = there.count(f"{turns}.max_assistant_turns", 0)
+    if limit and here.has("worker.rollout.max_turns"):
+        here.set("worker.rollout.max_turns", limit, f"{turns}.max_assistant_turns")
+    if there.is_given(f"{turns}.format") and here.has("worker.rollout.tool_format"):
+        here.set("worker.rollout.tool_format", there.get(f"{turns}.format"), f"{turns}.format")
