@@ -25,7 +25,9 @@ def translate(system: System, entry: Entry, arguments: list[str], folder: Path, 
     """Return what a command is here; `fixed` keeps whet's numbers where the system has slips."""
     assert entry.compose is not None
     composed = entry.compose(arguments, folder)
-    made = Translation(system.name, entry.job, original=composed.refused, missing=composed.missing)
+    made = Translation(
+        system.name, entry.job, original=composed.refused, missing=composed.missing, values=composed.values
+    )
     there = There(composed)
     here = Here(there, made)
     rules = _rows(entry.rows(), composed, made, here)

@@ -46,6 +46,7 @@ class Translation:
     original: list[str] = field(default_factory=list)  # why the other system does not accept it either
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # differences that no key expresses
+    values: Mapping[str, Any] = field(default_factory=dict)  # the other system's effective value of every key
 
 
 class There:

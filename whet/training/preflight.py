@@ -45,7 +45,7 @@ def preflight(config: Config, console: Console, samples: bool = True) -> Iterato
     if isinstance(model, ModelFolder):
         rows = tried(lambda: _data(config, model, console, samples))
         if samples and isinstance(rows, list):
-            tried(lambda: _reward(config, rows, console))
+            tried(lambda: _reward(config, model, rows, console))
         tried(lambda: _disk(config, model, console))
     yield from found
 
@@ -66,10 +66,10 @@ def _data(config: Config, model: ModelFolder, console: Console, samples: bool) -
     return []
 
 
-def _reward(config: Config, rows: list[Prompt], console: Console) -> None:
+def _reward(config: Config, model: ModelFolder, rows: list[Prompt], console: Console) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        parts.open_scorer(config, console, Path(folder) / "reward.log") as scorer,
+        parts.open_scorer(config, model.tokenizer, console, Path(folder)) as scorer,
     ):
         scorer.check(rows[:DRY_RUN_ROWS])
     console.note(f"reward: tried on {len(rows[:DRY_RUN_ROWS])} rows")
