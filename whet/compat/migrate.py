@@ -12,9 +12,11 @@ from whet.compat.commented import Line, commented, wrapped
 from whet.compat.merging import merge_arguments
 from whet.compat.run import understood
 from whet.compat.systems import System
+from whet.compat.translate import written
 from whet.compat.translation import Remark, Setting, Translation
 from whet.config.describe import diff
 from whet.config.loading.load import load
+from whet.config.schema import all_keys
 from whet.config.secrets import LEFT_OUT, masked
 from whet.config.values import show
 from whet.errors import UserError
@@ -80,6 +82,8 @@ def file_text(system: System, migrated: Migrated, name: str) -> str:
 
 def _line(system: System, setting: Setting, made: Translation) -> Line:
     value = masked(setting.value, setting.key, LEFT_OUT)
+    if value is not None and setting.key in all_keys() and all_keys()[setting.key].kind == "str":
+        value = written(value)  # as an argument: -1 is a text where a text is expected
     if not setting.sources:
         return Line(value, f"computes as {system.title} does" if setting.key == "algorithm.match" else "")
     origin = ", ".join(_origin(source, made) for source in setting.sources)

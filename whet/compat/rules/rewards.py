@@ -98,7 +98,7 @@ def _reward_model(there: There, here: Here) -> None:
 
 @rule("resume")
 def _resume(there: There, here: Here) -> None:
-    mode, path = there.get("trainer.resume_mode", "auto"), there.get("trainer.resume_from_path")
+    mode, path = there.text("trainer.resume_mode", "auto"), there.get("trainer.resume_from_path")
     here.set("trainer.find_last_checkpoint", mode == "auto", "trainer.resume_mode")
     if mode == "resume_path" and path:
         here.set("trainer.load_checkpoint_path", path, "trainer.resume_from_path")
