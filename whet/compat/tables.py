@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from whet.compat.keys.row import Kind, Row, Table
 from whet.compat.keys.tables import TABLES
+from whet.compat.names import newer_name
 from whet.compat.systems import system_of
 from whet.compat.trees import Flat, resolved, tree
 from whet.config.schema import all_keys
@@ -49,7 +50,7 @@ def page(name: str) -> str:
         "a test compares the two. -->",
         "",
         f"Every key of {system.title}, as `whet as`, `whet check --as` and `whet migrate` read it: mapped to a key",
-        "of whet, without effect here, or not here and refused with what to do, unless its value asks for nothing. A `*`",
+        "of whet, without effect, or not here and refused with what to do, unless its value asks for nothing. A `*`",
         "stands for any text. Where a command leaves a mapped key out, the other system's default applies.",
     ]
     for title, table, trees in PAGES[name]:
@@ -68,7 +69,7 @@ def _defaults(trees: tuple[str, ...]) -> Flat:
 def _rows(table: Table, defaults: Flat) -> list[Shown]:
     """Return the rows that speak of a key of the system, each with its default there, empty for patterns."""
     found: dict[str, Shown] = {}
-    used = {id(table.find(key)) for key in defaults}
+    used = {id(table.find(newer_name(key))) for key in defaults}
     for row in table.rows:
         if row.key not in found and (id(row) in used or _above(row, defaults)):
             found[row.key] = (row, f"`{_cell(show(defaults[row.key]))}`" if row.key in defaults else "")
