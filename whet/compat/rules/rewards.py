@@ -94,7 +94,7 @@ def _reward_model(there: There, here: Here) -> None:
     if there.get(f"{_FUNCTION}.path"):
         here.refuse(
             f"{_FUNCTION}.path",
-            "a function beside a reward model asks that model there; set worker.reward.judge instead, or keep one of them",
+            "a function beside a reward model asks that model there; set worker.reward.judge, or keep one of them",
         )
     for name, ours in _REWARD_MODEL.items():
         key = f"reward_model.{name}"
