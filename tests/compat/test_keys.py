@@ -102,7 +102,7 @@ def _documented() -> dict[str, set[str]]:
         for entry, keys in entries.items():
             own = system.partition("-")[0]
             table = next((kind for word, kind in kinds.items() if word in entry), own)
-            found.setdefault(table, set()).update(newer_name(key) for key in keys)
+            found.setdefault(table, set()).update(newer_name(key) for key in keys if " " not in key)
     return found
 
 

@@ -71,7 +71,7 @@ def test_keys_and_defaults_of_the_pages_for_newcomers_are_whets() -> None:
         named = re.findall(
             r"`((?:data|worker|algorithm|trainer)\.[\w.]+)(?:=[^`]*)?`(?: \((\**[\w.-]+)\**[,:)])?", text
         )
-        assert len(named) > 5
+        assert len(named) > 1
         for key, default in named:
             if key.endswith(".") or key in ("worker.reward.combine", "algorithm.rollout_correction"):
                 continue
