@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from whet.compat.keys.row import Kind
 from whet.compat.keys.tables import TABLES
+from whet.compat.names import newer_name
+from whet.compat.tables import PAGES, page
 from whet.compat.trees import resolved, tree
 from whet.compat.values import CONVERSIONS
 from whet.config.schema import all_keys, all_sections
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT.parent / "shared" / "reference"
 # Keys that other pieces of whet bring; a command that needs one is refused until the schema has it.
 COMING = (
     "worker.rollout.tools",
     "worker.rollout.max_turn",
     "worker.rollout.tool_format",
-    "worker.reward.model",
     "trainer.max_staleness",
 )
 TREES = {
@@ -86,3 +89,42 @@ def test_packaged_trees_have_the_documented_defaults() -> None:
     }
     for name, (system, entry) in pairs.items():
         assert resolved(tree(name)) == documented[system][entry], name
+
+
+def _documented() -> dict[str, set[str]]:
+    """Return every key of the reference tables by the table of rows that has to know it."""
+    found: dict[str, set[str]] = {}
+    for system in ("easyr1", "vppo"):
+        text = (REFERENCE / f"{system}_config_keys.md").read_text()
+        found[system] = set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
+    kinds = {"sft": "sft", "generation": "generation", "eval": "eval"}
+    for system, entries in json.loads((REFERENCE / "defaults.json").read_text()).items():
+        for entry, keys in entries.items():
+            own = system.partition("-")[0]
+            table = next((kind for word, kind in kinds.items() if word in entry), own)
+            found.setdefault(table, set()).update(newer_name(key) for key in keys if " " not in key)
+    return found
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="../shared/reference is not here")
+def test_every_documented_key_is_mapped_or_has_no_effect_or_is_not_here() -> None:
+    documented = _documented()
+    assert set(documented) >= {"verl", "or1", "easyr1", "vppo", "sft"}
+    for table, keys in documented.items():
+        assert len(keys) > 10, table
+        assert sorted(key for key in keys if TABLES[table].find(key) is None) == [], table
+
+
+@pytest.mark.parametrize("system", PAGES)
+def test_pages_of_keys_are_current(system: str) -> None:
+    written = ROOT / "docs" / "coming-from" / f"keys-{system}.md"
+    assert written.read_text() == page(system), f"python -m whet.compat.tables {system} > {written.relative_to(ROOT)}"
+
+
+def test_pages_have_every_row_that_maps() -> None:
+    for name, tables in PAGES.items():
+        text = page(name)
+        for _, table, trees in tables:
+            for key in (key for each in trees for key in tree(each)):
+                row = TABLES[table].find(newer_name(key))
+                assert row is None or f"`{row.key}`" in text, (name, key)

@@ -36,6 +36,7 @@ ELSEWHERE = {
     r"whet train '?algorithm\.extensions=.*": "tests/test_extending.py::test_one_run_uses_all_of_them",
     r"whet train worker\.rollout\.name=slow\.py:SPEC": "tests/training/test_outside_engine.py",
     r"python tools/parity\.py .*": "tests/tools/test_parity.py",
+    r"whet (as|check|migrate) .+": "tests/compat/test_guide.py::test_commands_are_understood",
 }
 # What does the work of a job. Everything before it, from arguments to checks of files, is run as it is.
 JOBS = {

@@ -12,7 +12,7 @@ from whet.compat.translation import Translation
 from whet.config.checks.required import DATA_CHECKS, model_set
 from whet.config.checks.run import Check, run_checks
 from whet.config.jobs import JOBS, problems_of
-from whet.config.loading.load import load
+from whet.config.loading.load import Loaded, load
 from whet.errors import UserError
 
 _NAMES: tuple[Check, ...] = (model_set, *DATA_CHECKS)
@@ -87,12 +87,17 @@ def check_command(
 
 def _check_config(checked: Checked, entry: Entry, extra: list[str]) -> None:
     assert checked.translation is not None
-    job = JOBS[entry.job]
-    loaded = load([*arguments_of(checked.translation), *extra])
+    problems, missing = config_problems(entry.job, load([*arguments_of(checked.translation), *extra]))
+    checked.config += problems
+    checked.missing += missing
+
+
+def config_problems(name: str, loaded: Loaded) -> tuple[list[str], list[str]]:
+    """Return what is wrong with the config of a job, and which files and models it names are not here."""
+    job = JOBS[name]
     checks = tuple(check for check in job.checks if check not in _NAMES)
-    checked.config += problems_of(loaded, checks, job.view)
-    if not loaded.problems:
-        checked.missing += run_checks((*_names(entry.job), *job.files), job.view(loaded.config))
+    problems = problems_of(loaded, checks, job.view)
+    return problems, [] if loaded.problems else run_checks((*_names(name), *job.files), job.view(loaded.config))
 
 
 def _names(job: str) -> tuple[Check, ...]:

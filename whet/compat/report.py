@@ -21,6 +21,12 @@ def report_lines(made: Translation, full: bool = True) -> Iterator[str]:
         )
     defaults = [setting for setting in made.settings.values() if not setting.given]
     yield from _block(f"{title}'s default where whet's differs", map(_setting, defaults))
+    yield from remark_lines(made)
+
+
+def remark_lines(made: Translation) -> Iterator[str]:
+    """Yield what became of keys that set nothing here."""
+    title = SYSTEMS[made.system].title
     yield from _block("no effect here", _idle(made.no_effect))
     yield from _block("different here", made.notes)
     yield from _block("not on this machine", made.missing)

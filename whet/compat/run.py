@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.compat.report import report_lines
-from whet.compat.systems import system_of
+from whet.compat.systems import Entry, System, system_of
 from whet.compat.translate import arguments_of, translate
 from whet.compat.translation import Translation
 from whet.config.problems import raise_problems
@@ -38,13 +38,21 @@ def job_of(
         from whet.compat.merging import merge_arguments
 
         return Job("merge", merge_arguments(arguments))
-    made = translate(known, entry, arguments, Path.cwd(), fixed)
+    made = understood(known, entry, arguments, Path.cwd(), fixed, under_torchrun)
     raise_problems([f"{known.title} refuses this command too: {reason}" for reason in made.original])
     raise_problems(map(str, made.refused))
-    if under_torchrun or entry.job == "sft":  # torchrun decides on the devices; without it there is one
+    return Job(entry.job, [*arguments_of(made), *settings], made)
+
+
+def understood(
+    system: System, entry: Entry, arguments: list[str], folder: Path, fixed: bool, under_torchrun: bool
+) -> Translation:
+    """Return the translation of a call as it is run; torchrun decides on the devices, and without it sft has one."""
+    made = translate(system, entry, arguments, folder, fixed)
+    if under_torchrun or entry.job == "sft":
         for key in _DEVICES:
             made.settings.pop(key, None)
-    return Job(entry.job, [*arguments_of(made), *settings], made)
+    return made
 
 
 def show_report(job: Job, say: Callable[[str], None]) -> None:

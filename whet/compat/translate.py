@@ -25,7 +25,9 @@ def translate(system: System, entry: Entry, arguments: list[str], folder: Path, 
     """Return what a command is here; `fixed` keeps whet's numbers where the system has slips."""
     assert entry.compose is not None
     composed = entry.compose(arguments, folder)
-    made = Translation(system.name, entry.job, original=composed.refused, missing=composed.missing)
+    made = Translation(
+        system.name, entry.job, original=composed.refused, missing=composed.missing, values=composed.values
+    )
     there = There(composed)
     here = Here(there, made)
     rules = _rows(entry.rows(), composed, made, here)
@@ -33,6 +35,7 @@ def translate(system: System, entry: Entry, arguments: list[str], folder: Path, 
         import_module(f"whet.compat.rules.{name}")
     for name in sorted((*rules, *entry.rules), key=lambda name: _LATE.index(name) if name in _LATE else -1):
         RULES[name](there, here)
+    made.refused += [Remark(key, there.values[key], says) for key, says in there.wrong.items()]
     _prune(made, system, fixed)
     return made
 
@@ -65,11 +68,17 @@ def _copy(row: Row, key: str, value: Any, made: Translation, here: Here) -> None
     converted = convert(row.value, value)
     if converted is SKIP:
         return
+    if converted == "" and row.to and _kind(row.to[0]) == "bool":
+        converted = False  # an empty text is no there
     for target in row.to:
         if here.has(target):
             here.set(target, converted, key)
         else:
             made.refused.append(Remark(key, value, f"{target} is not in this version yet"))
+
+
+def _kind(key: str) -> str:
+    return all_keys()[key].kind if key in all_keys() else ""
 
 
 def _asks(row: Row, key: str, value: Any, composed: Composed) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,7 @@ class Translation:
     original: list[str] = field(default_factory=list)  # why the other system does not accept it either
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # differences that no key expresses
+    values: Mapping[str, Any] = field(default_factory=dict)  # the other system's effective value of every key
 
 
 class There:
@@ -54,6 +56,7 @@ class There:
     def __init__(self, composed: Composed) -> None:
         self.values: Mapping[str, Any] = composed.values
         self.given = composed.given
+        self.wrong: dict[str, str] = {}  # given keys whose value is of another kind than what a rule reads
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -64,18 +67,35 @@ class There:
         return default if value is None else value
 
     def number(self, key: str, default: float = 0) -> float:
-        """Return a number; `default` where the key is null, empty or no number."""
+        """Return a finite number; `default` where the key is null or empty. Anything else is noted as wrong."""
         value = self.values.get(key)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        if value not in (None, ""):
+            self.wrong[key] = "expected a number"
+        return default
 
     def count(self, key: str, default: int = 1) -> int:
         """Return a number of things."""
         return int(self.number(key, default))
 
     def on(self, key: str) -> bool:
-        """Return True if a switch is on; an empty text is off."""
+        """Return True if a switch is on; null and an empty text are off."""
         value = self.values.get(key)
-        return value.lower() == "true" if isinstance(value, str) else bool(value)
+        if isinstance(value, str) and value.lower() in ("true", "false", ""):
+            return value.lower() == "true"
+        if not isinstance(value, bool | int | float | None):
+            self.wrong[key] = "expected true or false"
+            return False
+        return bool(value)
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return a text; `default` where the key is null or empty."""
+        value = self.values.get(key)
+        if isinstance(value, list | dict):
+            self.wrong[key] = "expected a text"
+            return default
+        return default if value in (None, "") else str(value)
 
     def is_given(self, *keys: str) -> bool:
         """Return True if the command gives one of the keys."""

@@ -18,13 +18,18 @@ def _files(value: Any) -> Any:
 
 
 def _loggers(value: Any) -> Any:
-    names = [str(name) for name in ([value] if isinstance(value, str) else value or [])]
+    names = [str(name) for name in (value if isinstance(value, list) else [value])]
     kept = [name for name in dict.fromkeys([*names, "file"]) if name in LOGGERS.names]
     return kept if "console" in kept else ["console", *kept]
 
 
-def _frequency(value: Any) -> Any:
-    return value if isinstance(value, int) and value > 0 else -1
+def _positive(value: Any) -> Any:
+    """Return -1 for null and numbers below 1; what is no number stays, and whet's key refuses it."""
+    return -1 if value in (None, "") or (isinstance(value, int | float) and value < 1) else value
+
+
+def _one_less(value: Any) -> Any:
+    return max(0, value - 1) if isinstance(value, int) else value if value else 0
 
 
 def _metric(value: Any) -> Any:
@@ -36,15 +41,15 @@ CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "path": lambda value: SKIP if value in (None, "") else str(value),
     "files": _files,
     "loggers": _loggers,
-    "frequency": _frequency,
+    "frequency": _positive,
     "metric": _metric,
-    "all_if_null": lambda value: value if isinstance(value, int) and value > 0 else -1,
-    "seed": lambda value: value if isinstance(value, int) else SKIP,
+    "all_if_null": _positive,
+    "seed": lambda value: SKIP if value in (None, "") else value,
     "count": lambda value: value or 0,
-    "switch": lambda value: bool(value),
-    "one_less": lambda value: max(0, int(value or 0) - 1),
+    "switch": lambda value: value or False,
+    "one_less": _one_less,
     "loss_type": lambda value: "default" if value in (None, "", "vanilla") else value,
-    "listed": lambda value: SKIP if value is None else list(value),
+    "listed": lambda value: SKIP if value is None else value if isinstance(value, list) else [value],
     "dtype": lambda value: SKIP if value is None else _DTYPES.get(str(value), str(value)),
 }
 

@@ -205,7 +205,7 @@ VERL = Table(
         "false wants devices that only sample",
         rule="devices",
     ),
-    harmless("actor_rollout_ref.nccl_timeout actor_rollout_ref.checkpoint_engine.*", "how weights travel there"),
+    harmless("actor_rollout_ref.nccl_timeout actor_rollout_ref.checkpoint_engine*", "how weights travel there"),
     under("critic", critic_rows()),
     REWARD,
     under("trainer", TRAINER),

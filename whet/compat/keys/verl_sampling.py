@@ -6,7 +6,9 @@ from whet.compat.keys.row import Row, absent, harmless, mapped, renamed, under
 
 _ENGINE = "how that engine is run; whet's sampler reads the learner's weights and has none of it"
 _AGENTS = "worker.rollout.max_turns"
-_REWARD_MODEL = "worker.reward.model.path"
+_REWARD_MODEL = " ".join(
+    f"worker.reward.model.{name}" for name in ("path", "trust_remote_code", "offload", "max_length", "device")
+)
 
 ROLLOUT: list[Row] = [
     *mapped(
@@ -144,12 +146,12 @@ REWARD: list[Row] = [
     *mapped("reward_model.sandbox_fusion.url sandbox_fusion.url", "sandbox.url", rule="sandbox"),
     *harmless("reward_model.sandbox_fusion.* sandbox_fusion.*", "limits of the remote sandbox; see sandbox.*"),
     *mapped(
-        "reward_model.enable reward_model.model.path",
+        "reward_model.enable reward_model.model.path reward_model.model.trust_remote_code "
+        "reward_model.model.fsdp_config.param_offload reward_model.max_length",
         _REWARD_MODEL,
         "a model that scores responses",
         rule="reward_model",
     ),
-    *mapped("reward_model.rollout.name", "worker.reward.model.kind", rule="reward_model"),
     *absent(
         "reward_model.reward_loop_module_path reward_model.reward_loop_class_name",
         "loops of yours are not here: set custom_reward_function",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whet.compat.rules.rule import rule
-from whet.compat.rules.sampling import choose_engine
+from whet.compat.rules.sampling import choose_engine, engine_size
 from whet.compat.rules.sizes import devices, divisor, longest
 from whet.compat.translation import Here, There
 
@@ -13,7 +13,7 @@ _ROLLOUT = "worker.rollout"
 @rule("engine_easyr1")
 def _engine(there: There, here: Here) -> None:
     name = choose_engine(there, here, _ROLLOUT)
-    size, per_node = there.count(f"{_ROLLOUT}.tensor_parallel_size", 1), there.count("trainer.n_gpus_per_node", 8)
+    size, per_node = engine_size(there, f"{_ROLLOUT}.tensor_parallel_size"), there.count("trainer.n_gpus_per_node", 8)
     if name == "vllm" and size > 1 and per_node % size == 0:
         here.set(f"{_ROLLOUT}.tensor_parallel_size", size, f"{_ROLLOUT}.tensor_parallel_size")
     else:

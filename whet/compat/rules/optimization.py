@@ -21,12 +21,12 @@ def _schedule(there: There, here: Here) -> None:
         if f"{section}.lr" not in there:
             continue
         to = f"worker.{part}.optim"
-        steps = there.values.get(f"{section}.lr_warmup_steps")
+        steps = there.count(f"{section}.lr_warmup_steps", -1)
         share = (
             f"{section}.{'warmup_steps_ratio' if f'{section}.warmup_steps_ratio' in there else 'lr_warmup_steps_ratio'}"
         )
         warms = False
-        if isinstance(steps, int) and steps >= 0:
+        if steps >= 0:
             here.set(f"{to}.lr_warmup_steps", steps, f"{section}.lr_warmup_steps")
             warms = steps > 0
         elif there.number(share):
@@ -40,7 +40,7 @@ def _schedule(there: There, here: Here) -> None:
 def _shape(there: There, here: Here, section: str, to: str) -> None:
     names = ("lr_scheduler", "warmup_style", "lr_decay_style", "lr_scheduler_type")
     found = next((f"{section}.{name}" for name in names if there.get(f"{section}.{name}")), None)
-    shape = there.get(found, "constant") if found else "constant"
+    shape = there.text(found, "constant") if found else "constant"
     if shape not in _SCHEDULES:
         here.refuse(found or section, "schedules are constant and cosine here; choose one of them")
         return
@@ -84,7 +84,10 @@ def _grad_norm(there: There, here: Here) -> None:
 @rule("optimizer")
 def _optimizer(there: There, here: Here) -> None:
     for section, part in OPTIMIZERS.items():
-        name, module = there.get(f"{section}.optimizer", "AdamW"), there.get(f"{section}.optimizer_impl", "torch.optim")
+        name, module = (
+            there.text(f"{section}.optimizer", "AdamW"),
+            there.text(f"{section}.optimizer_impl", "torch.optim"),
+        )
         if str(name).lower() in ("adamw", "adam"):
             continue
         rounding = there.get(f"{section}.override_optimizer_config.bf16_stochastic_round", False)
@@ -195,7 +198,7 @@ def _lora(there: There, here: Here) -> None:
 def _modules(there: There, here: Here, key: str, name: str) -> None:
     value = there.get(key)
     if isinstance(value, list):
-        if {"linear_qkv", "linear_proj"} & set(value):  # Megatron's names for all linear layers
+        if "linear_qkv" in value or "linear_proj" in value:  # Megatron's names for all linear layers
             value = "all-linear"
         else:
             value = ",".join(map(str, value))

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from whet.compat.rules.rule import rule
-from whet.compat.rules.sampling import choose_engine
+from whet.compat.rules.sampling import choose_engine, engine_size
 from whet.compat.translation import Here, There
 
 _HDFS_DEFAULT = "hdfs://tmp/"
@@ -27,7 +27,7 @@ def _sft_columns(there: There, here: Here) -> None:
     here.set("sft.messages_key", None, "data.multiturn.enable")
     for name, ours in (("prompt", "data.prompt_key"), ("response", "sft.response_key")):
         column, fields = there.get(f"data.{name}_key"), there.get(f"data.{name}_dict_keys") or []
-        fields = [fields] if isinstance(fields, str) else fields
+        fields = fields if isinstance(fields, list) else [fields]
         if len(fields) > 1:
             here.refuse(f"data.{name}_dict_keys", "one field of a column is read here; name one")
         keys = (f"data.{name}_key", f"data.{name}_dict_keys")
@@ -108,7 +108,7 @@ def _output(there: There, here: Here) -> None:
 @rule("generation_engine")
 def _generation_engine(there: There, here: Here) -> None:
     name = choose_engine(there, here, "rollout")
-    size = there.count("rollout.tensor_model_parallel_size", 1)
+    size = engine_size(there, "rollout.tensor_model_parallel_size")
     if name == "vllm" and size > 1:
         here.set("worker.rollout.tensor_parallel_size", size, "rollout.tensor_model_parallel_size")
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from whet.compat.rules.rule import rule
-from whet.compat.rules.sizes import devices
+from whet.compat.rules.sizes import devices, divisor
 from whet.compat.translation import Here, There
 
 _ACTOR = "actor_rollout_ref.actor"
@@ -28,7 +28,7 @@ def _devices(there: There, here: Here) -> None:
     total = learn + own
     machines = nodes if nodes == there.count(f"{section}.nnodes", 0) else nodes + there.count(f"{section}.nnodes", 0)
     if total % machines:
-        machines = next(count for count in range(machines, 0, -1) if total % count == 0)
+        machines = divisor(machines, total)
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", f"{section}.nnodes", f"{section}.n_gpus_per_node")
     here.set("trainer.nnodes", machines, *keys)
     here.set("trainer.n_gpus_per_node", total // machines, *keys)

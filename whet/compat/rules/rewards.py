@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from whet.compat.rules.rule import rule
+from whet.compat.rules.sizes import devices
 from whet.compat.translation import Here, There
 
 _FUNCTION = "custom_reward_function"
 _MANAGERS = ("naive", "batch", "prime", "dapo")
-REWARD_MODEL = (
-    "worker.reward.model.path",
-    "worker.reward.model.model_path",
-    "reward.model.path",
-    "reward.model.model_path",
-)
+_REWARD_MODEL = {
+    "model.path": "path",
+    "model.trust_remote_code": "trust_remote_code",
+    "model.fsdp_config.param_offload": "offload",
+    "max_length": "max_length",
+}
 _BUFFERS = ("reward_model.reward_kwargs.overlong_buffer_cfg", "reward_model.overlong_buffer")
 
 
@@ -85,26 +86,31 @@ def _sandbox(there: There, here: Here) -> None:
 
 @rule("reward_model")
 def _reward_model(there: There, here: Here) -> None:
-    """A model that scores responses, where this version has one."""
+    """A model that scores responses; one copy of it runs in the process that drives the devices."""
     if not there.on("reward_model.enable"):
-        here.idle("reward_model.model.path", "counts only with reward_model.enable=True")
+        for name in _REWARD_MODEL:
+            here.idle(f"reward_model.{name}", "counts only with reward_model.enable=True")
         return
-    key = next((name for name in REWARD_MODEL if here.has(name)), None)
-    if key is None:
-        here.refuse("reward_model.enable", "reward models are not in this version yet; set custom_reward_function")
-        return
-    here.set(key, there.get("reward_model.model.path"), "reward_model.model.path")
-    if there.count("trainer.n_gpus_per_node", 1) * there.count("trainer.nnodes", 1) > 1:
-        here.set("worker.reward.model.device", "cpu", "trainer.n_gpus_per_node")
+    if there.get(f"{_FUNCTION}.path"):
+        here.refuse(
+            f"{_FUNCTION}.path",
+            "a function beside a reward model asks that model there; set worker.reward.judge, or keep one of them",
+        )
+    for name, ours in _REWARD_MODEL.items():
+        key = f"reward_model.{name}"
+        value = there.values.get(key)
+        if value not in (None, "") and (name == "model.path" or there.is_given(key)):
+            here.set(f"worker.reward.model.{ours}", value, key)
+    if devices(there) > 1:
+        here.set("worker.reward.model.device", "cuda:0", "reward_model.enable")
         here.note(
-            "the reward model runs in the process that drives the ranks, on its CPU: name a GPU that the ranks leave "
-            "free with --set worker.reward.model.device=cuda:N"
+            "reward_model: sharded over all devices there; here one copy on cuda:0, see worker.reward.model.device"
         )
 
 
 @rule("resume")
 def _resume(there: There, here: Here) -> None:
-    mode, path = there.get("trainer.resume_mode", "auto"), there.get("trainer.resume_from_path")
+    mode, path = there.text("trainer.resume_mode", "auto"), there.get("trainer.resume_from_path")
     here.set("trainer.find_last_checkpoint", mode == "auto", "trainer.resume_mode")
     if mode == "resume_path" and path:
         here.set("trainer.load_checkpoint_path", path, "trainer.resume_from_path")

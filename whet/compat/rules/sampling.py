@@ -15,7 +15,7 @@ _KNOWN = ("vllm", "sglang", "hf", "trtllm", "vllm_omni")
 
 def choose_engine(there: There, here: Here, section: str) -> str:
     """Set whet's engine for another system's: vLLM where it is installed, else the native one."""
-    name = there.get(f"{section}.name", "vllm")
+    name = there.text(f"{section}.name", "vllm")
     if name not in _KNOWN:
         here.note(f"{section}.name={name}: no engine that is known; whet samples with its native engine")
     if name == "vllm" and find_spec("vllm") is not None:
@@ -31,10 +31,17 @@ def choose_engine(there: There, here: Here, section: str) -> str:
     return "native"
 
 
+def engine_size(there: There, key: str) -> int:
+    """Return the devices that an engine is split over; scripts that take it as an argument may hold any text."""
+    value = there.values.get(key)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
 @rule("engine")
 def _engine(there: There, here: Here) -> None:
     name = choose_engine(there, here, _ROLLOUT)
-    size, per_node = there.count(f"{_ROLLOUT}.tensor_model_parallel_size", 1), there.count("trainer.n_gpus_per_node", 8)
+    size = engine_size(there, f"{_ROLLOUT}.tensor_model_parallel_size")
+    per_node = there.count("trainer.n_gpus_per_node", 8)
     if name == "vllm" and size > 1 and per_node % size == 0:
         here.set("worker.rollout.tensor_parallel_size", size, f"{_ROLLOUT}.tensor_model_parallel_size")
     else:
@@ -85,7 +92,7 @@ def _agents(there: There, here: Here) -> None:
         "data.tool_config_path",
         "data.function_tool_path",
     ]
-    loop = there.get(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
+    loop = there.text(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
     named = [key for key in files if there.get(key)]
     user = f"{turns}.interaction_config_path"
     if there.get(user):

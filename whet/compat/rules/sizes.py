@@ -7,6 +7,7 @@ from whet.compat.translation import Here, There
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
+_MOST = 1_000_000
 
 
 def devices(there: There) -> int:
@@ -20,8 +21,8 @@ def longest(there: There) -> int:
 
 
 def divisor(size: int, whole: int) -> int:
-    """Return the largest number up to `size` that divides `whole`."""
-    return next(each for each in range(min(size, whole), 0, -1) if whole % each == 0)
+    """Return the largest number up to `size` that divides `whole`; above a million none is looked for."""
+    return next(each for each in range(max(1, min(size, whole, _MOST)), 0, -1) if whole % each == 0)
 
 
 @rule("prompts")
@@ -122,11 +123,11 @@ def _lengths(there: There, here: Here) -> None:
 @rule("length")
 def _length(there: There, here: Here) -> None:
     """Epochs and steps: both are ceilings in verl, and steps replace epochs here."""
-    epochs = there.get("trainer.total_epochs")
-    if isinstance(epochs, int):
+    epochs = there.count("trainer.total_epochs", 0)
+    if epochs:
         here.set("trainer.total_epochs", epochs, "trainer.total_epochs")
-    steps = there.get("trainer.total_training_steps")
-    if isinstance(steps, int) and steps > 0:
+    steps = there.count("trainer.total_training_steps", 0)
+    if steps > 0:
         here.set("trainer.max_steps", steps, "trainer.total_training_steps")
         if there.is_given("trainer.total_epochs"):
             here.note(
