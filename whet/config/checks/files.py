@@ -88,7 +88,10 @@ def _models(config: Config) -> Iterator[str]:
         "worker.reward.model.path": reward.model.path,
         "worker.reward.model.tokenizer_path": reward.model.tokenizer_path,
         "worker.reward.judge.model_path": reward.judge.model_path,
+        "algorithm.distill.model_path": config.algorithm.distill.model_path,
     }
+    for source, path in config.algorithm.distill.model_paths.items():
+        named[f"algorithm.distill.model_paths.{source}"] = path if isinstance(path, str) else None
     for key, value in named.items():
         if value is None:
             continue
