@@ -50,8 +50,8 @@ class LocalTeacher:
     ) -> Tensor:
         """Return the divergence (B, T) between the policy that scored a micro-batch and its teachers.
 
-        `samples` are those of the micro-batch; with `own_prompts` their prompts are not the policy's. The gradient flows
-        into the policy.
+        `samples` are those of the micro-batch; with `own_prompts` their prompts are not the policy's. The gradient
+        flows into the policy.
         """
         packed = scored.packed
         if own_prompts:

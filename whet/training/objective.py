@@ -1,8 +1,8 @@
 """The policy's objective: policy loss, KL divergence, entropy terms, put together as the config says.
 
 Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]. With a
-teacher: reward_coef · policy loss + coef · divergence from the teacher [+ the other terms]. Every term goes through the mini-batch's one normaliser. Coefficients are fixed by the config, or moved from step to step by what
-was measured.
+teacher: reward_coef · policy loss + coef · divergence from the teacher [+ the other terms]. Every term goes through the
+mini-batch's one normaliser. Coefficients are fixed by the config, or moved from step to step by what was measured.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ class TeacherPrompts:
         if self.longest is not None and len(prompt.ids) + response > self.longest:
             raise UserError(
                 f"{prompt.uid}: {SECTION}.format_prompt makes a prompt of {len(prompt.ids)} tokens, which with "
-                f"data.max_response_length={response} is more than the {self.longest} positions of the teacher; shorten it"
+                f"data.max_response_length={response} is more than the {self.longest} positions of the teacher; "
+                "shorten it"
             )
 
 

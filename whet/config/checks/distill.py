@@ -20,14 +20,15 @@ def distill_problems(config: Config) -> Iterator[str]:
         for each in fields(distill):
             if (value := getattr(distill, each.name)) != getattr(plain, each.name):
                 yield (
-                    f"{SECTION}.{each.name}={show(value)} has no effect without a teacher; set {SECTION}.model_path, or "
-                    "leave it out"
+                    f"{SECTION}.{each.name}={show(value)} has no effect without a teacher; set "
+                    f"{SECTION}.model_path, or leave it out"
                 )
         return
     if distill.use == "advantage" and distill.divergence != "reverse_kl":
         yield (
-            f"{SECTION}.divergence={distill.divergence} needs all tokens of the vocabulary, but {SECTION}.use=advantage "
-            "knows the sampled ones, which estimate reverse_kl; set use=loss or divergence=reverse_kl"
+            f"{SECTION}.divergence={distill.divergence} needs all tokens of the vocabulary, but "
+            f"{SECTION}.use=advantage knows the sampled ones, which estimate reverse_kl; set "
+            "use=loss or divergence=reverse_kl"
         )
     if distill.model_paths and distill.model_path is None:
         yield f"{SECTION}.model_paths is for some data sources; set {SECTION}.model_path, which has all others"

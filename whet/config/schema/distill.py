@@ -23,8 +23,8 @@ class DistillConfig:
     )
     format_prompt: str | None = key(
         None,
-        "template of prompts for the teacher alone, with a hint or the answer in them; without model_path the policy is "
-        "its own teacher, given these prompts",
+        "template of prompts for the teacher alone, with a hint or the answer in them; without model_path the policy "
+        "is its own teacher, given these prompts",
     )
     use: str = key(
         "loss",
@@ -52,7 +52,8 @@ class DistillConfig:
     @property
     def paths(self) -> dict[str | None, str]:
         """Teachers by data source; None has all others. Empty if the policy is its own teacher."""
-        return {} if self.model_path is None else {None: self.model_path, **self.model_paths}
+        named: dict[str | None, str] = {} if self.model_path is None else {None: self.model_path}
+        return named | dict(self.model_paths) if named else named
 
     @property
     def alone(self) -> bool:
