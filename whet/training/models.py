@@ -92,7 +92,7 @@ def open_models(
     critic = _open_critic(plan) if plan.critic_path else None
     reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
     teacher = None
-    if config.algorithm.distill.active:
+    if config.algorithm.distill.active and not config.trainer.val_only:
         from whet.training.teachers import open_teacher
 
         teacher = open_teacher(config, plan.teachers, placement, learner, tokenizer)

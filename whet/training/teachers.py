@@ -22,6 +22,7 @@ from whet.training.parts import budget, check_lengths, resolver
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
+    from whet.data.loader import PromptLoader
     from whet.training.model_folder import ModelFolder
 
 SECTION = "algorithm.distill"
@@ -134,6 +135,15 @@ class Teacher:
     def own_samples(self, samples: Sequence[Sample]) -> list[Sample] | None:
         """Return the same with prompts of the teacher's own; None if it reads the policy's."""
         return None if self.prompts is None else self.prompts.samples(samples)
+
+
+def check_prompts(config: Config, model: ModelFolder, paths: Paths, loader: PromptLoader[Prompt]) -> None:
+    """Make the teacher's prompt of every row; raise a `UserError` that names the first row that has none."""
+    trust = config.algorithm.distill.trust_remote_code
+    teachers = [load_model_config(path, trust, section=SECTION) for path in paths.values()] or [model.config]
+    prompts = TeacherPrompts.of(config, model.tokenizer, teachers)
+    for start in range(0, len(loader), CHECKED_AT_ONCE):
+        prompts.make(loader.prompts(range(start, min(start + CHECKED_AT_ONCE, len(loader)))))
 
 
 def open_teacher(

@@ -41,7 +41,11 @@ def _image_dir(config: Config) -> Iterator[str]:
 
 def _templates(config: Config) -> Iterator[str]:
     chat = config.data.override_chat_template
-    files = {"data.format_prompt": config.data.format_prompt, "sft.format_response": config.sft.format_response}
+    files = {
+        "data.format_prompt": config.data.format_prompt,
+        "sft.format_response": config.sft.format_response,
+        "algorithm.distill.format_prompt": config.algorithm.distill.format_prompt,
+    }
     for key, file in files.items():
         if file is not None and is_template_text(file):
             yield f"{key} holds a template's text; write it to a file and name the file"
