@@ -92,8 +92,10 @@ def _by_score(name: str, signals: Signals) -> list[dict[int, float]]:
             value = s - sum(n * x for n, x in zip(lengths, group)) / max(sum(lengths), 1)
         elif name == "gpg":
             value = (s - mean(group)) * len(scores) / max(sum(x != 0 for x in scores), 1)
-        elif name == "reinforce_plus_plus_baseline":
+        elif name in ("reinforce_plus_plus_baseline", "dr_grpo"):
             value = s - mean(group)
+        elif name == "maxrl":
+            value = (s - mean(group)) / mean(group) if mean(group) > 0 else 0.0
         else:
             best, second = sorted(group, reverse=True)[:2]
             value = (best - second) / (stdev(group) + 1e-6) if s == best else 0.0  # a tie at the top leads by 0

@@ -19,6 +19,9 @@ _PATHS = (
     "data.override_chat_template",
     "sft.format_response",
     "algorithm.extensions",
+    "algorithm.distill.model_path",
+    "algorithm.distill.model_paths",
+    "algorithm.distill.format_prompt",
     "worker.reward.reward_function",
     "worker.reward.model.path",
     "worker.reward.model.tokenizer_path",
@@ -85,6 +88,8 @@ def _with(section: Any, names: Sequence[str], value: Any) -> Any:
 def _anchored(config: Config, value: Any, data: bool) -> Any:
     if isinstance(value, list):
         return [_anchored(config, each, data) for each in value]
+    if isinstance(value, dict):
+        return {name: _anchored(config, each, data) for name, each in value.items()}
     if not isinstance(value, str) or not value or is_template_text(value):
         return value
     found = _existing(config, value)

@@ -9,6 +9,7 @@ from pathlib import Path
 from whet.config.checks.sampling import val_rollout
 from whet.config.files import run_folder
 from whet.config.schema import Config
+from whet.config.schema.distill import DistillConfig
 from whet.config.schema.rollout import RolloutConfig
 
 Rows = dict[str, str]
@@ -37,11 +38,19 @@ def _train(config: Config) -> Rows:
                 *([f"loss {loss}"] if loss != "default" else []),
                 _count(rollout.n, "sample") + " a prompt",
                 "no KL" if algorithm.disable_kl else f"KL {algorithm.kl_coef:g}",
+                *([_teacher(algorithm.distill)] if algorithm.distill.active else []),
             ]
         ),
         "batch": f"{data.rollout_batch_size} prompts a step, {config.worker.actor.global_batch_size} an update",
         **_training(config),
     }
+
+
+def _teacher(distill: DistillConfig) -> str:
+    """Return the teacher, and what is learned from it."""
+    measure = distill.divergence if distill.use == "loss" else "its log-probs as advantages"
+    rewards = "no rewards" if distill.alone else f"rewards x {distill.reward_coef:g}"
+    return f"teacher {_short(distill.model_path or 'the policy itself')} ({measure}, {rewards})"
 
 
 def _sft(config: Config) -> Rows:

@@ -26,6 +26,7 @@ from whet.types import Sample
 
 if TYPE_CHECKING:
     from whet.learn.reference import LocalReference
+    from whet.learn.teacher import LocalTeacher
 
 
 class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
@@ -47,6 +48,7 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
         super().__init__("actor", model, config, total_steps, budget, config.offload.offload_params and not shared)
         self._temperature = temperature
         self.reference: LocalReference | None = None  # for exact KL divergences
+        self.teacher: LocalTeacher | None = None  # that the policy is distilled from
 
     def configure(self, config: ActorConfig, temperature: float, budget: Budget) -> None:
         """Continue under another config, with the same weights and optimizer."""
@@ -56,7 +58,9 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     def forward(self, samples: list[Sample]) -> Scored:
         """Score one packed micro-batch, with gradient."""
         scored = score(self.model, samples, self._temperature, self.config.share_prefix)
-        return scored if self.reference is None else replace(scored, reference=self.reference)
+        if self.reference is None and self.teacher is None:
+            return scored
+        return replace(scored, reference=self.reference, teacher=self.teacher)
 
     def current(self, samples: Sequence[Sample]) -> Tensor:
         """Return log-probs (B, T) under the current weights."""

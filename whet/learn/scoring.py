@@ -26,6 +26,7 @@ from whet.types import Sample
 
 if TYPE_CHECKING:
     from whet.learn.reference import LocalReference
+    from whet.learn.teacher import LocalTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Scored:
     hidden_MH: Tensor  # the hidden state that predicts each response token, for measures that not every loss needs
     head: Head
     reference: LocalReference | None = None  # for losses with an exact KL divergence
+    teacher: LocalTeacher | None = None  # for losses with a divergence from a teacher
 
 
 def score(model: PreTrainedModel, samples: Sequence[Sample], temperature: float, share_prefix: bool) -> Scored:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whet.algos import find_advantage, find_policy_loss, needs_of
 from whet.checkpoint.manifest import Checkpoint
@@ -17,6 +18,9 @@ from whet.training.experience import needs_reference
 from whet.training.model_folder import ModelFolder, find_model
 from whet.training.models import RankPlan
 from whet.training.stages import Stages
+
+if TYPE_CHECKING:
+    from whet.training.teachers import Paths
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class CheckedRun(CheckedModel):
 
     stages: Stages
     critic_path: str | None  # None where nothing needs values
+    teachers: Paths = field(default_factory=dict)  # folders by data source
 
     @property
     def paths(self) -> list[str]:
@@ -58,6 +63,7 @@ class CheckedRun(CheckedModel):
             uses_reference=any(needs_reference(each.algorithm) for each in [self.config, *self.stages.configs]),
             critic_path=self.critic_path,
             folder=folder,
+            teachers=self.teachers,
         )
 
 
@@ -100,6 +106,11 @@ def check_run(config: Config, console: Console) -> CheckedRun:
         from whet.training import critics
 
         critic_path = critics.critic_path(config, model.tokenizer, console)
+    teachers: Paths = {}
+    if config.algorithm.distill.active and not config.trainer.val_only:
+        from whet.training.teachers import find_teachers
+
+        teachers = find_teachers(config, model, console)
     if is_distributed(config):
         check_distributed(config)
     for each in [config, *stages.configs]:
@@ -107,7 +118,7 @@ def check_run(config: Config, console: Console) -> CheckedRun:
             from whet.training.perception import check_sees_images
 
             check_sees_images(each.algorithm, model.processor)
-    return CheckedRun(config, checked.placement, model, checked.adapters, stages, critic_path)
+    return CheckedRun(config, checked.placement, model, checked.adapters, stages, critic_path, teachers)
 
 
 def check_baselines(config: Config) -> None:

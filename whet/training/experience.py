@@ -32,11 +32,14 @@ class Experience:
     values_BT: Tensor | None = None  # the critic's, where there is one
     weights_BT: Tensor | None = None  # importance weights of the rollout correction
     dependency_BT: Tensor | None = None  # how much each token depends on the images of its prompt
+    teacher_samples: Sequence[Sample] | None = None  # as the teacher reads them; None: as the policy does
 
     def take(self, rows: list[int]) -> Experience:
         """Return these rows, in this order; a row may occur several times."""
         known = {each.name: getattr(self, each.name) for each in fields(self)}
         taken: dict[str, Any] = {name: value[rows] for name, value in known.items() if isinstance(value, Tensor)}
+        if self.teacher_samples is not None:
+            taken["teacher_samples"] = [self.teacher_samples[row] for row in rows]
         return replace(self, samples=[self.samples[row] for row in rows], **taken)
 
     def sampled_entropy(self) -> float:
@@ -102,6 +105,7 @@ def make_experience(
     metrics: dict[str, float] = {}
     computed = dict(computed or {})
     kl_BT, dependency_BT = computed.pop("full_kl", None), computed.pop("dependency", None)
+    teacher_BT = computed.pop("teacher_log_probs", None)
     if ref_log_probs_BT is not None and not config.use_kl_loss:
         from whet.algos.kl import kl_penalty
 
@@ -130,6 +134,11 @@ def make_experience(
         **{_FIELDS[name]: values for name, values in computed.items()},
     )
     advantages_BT, returns_BT = find_advantage(config.adv_estimator)(signals, config)
+    if teacher_BT is not None:
+        from whet.algos.distill import teacher_advantages
+
+        taught = teacher_advantages(advantages_BT, old_log_probs_BT, teacher_BT, mask_BT, config.distill)
+        advantages_BT, metrics["actor/teacher_kl"] = taught
     for sample, row, length in zip(samples, advantages_BT, mask_BT.sum(dim=1)):
         sample.advantage = float(row.sum() / length.clamp(min=1))
     experience = Experience(

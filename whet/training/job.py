@@ -57,6 +57,10 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     run = check_run(config, console)
     # 2. data
     data, rows = open_data(config, run.model, console)
+    if config.algorithm.distill.format_prompt is not None and data.train is not None:
+        from whet.training.teachers import check_prompts
+
+        check_prompts(config, run.model, run.teachers, data.train)
     steps = console.total_steps = count_steps(config, data.train, run.stages)
     # 3. store, and the reward workers, whose prints it holds
     folder = stack.enter_context(RunFolder(run_folder(config)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from whet.rollout.engine import Engine
     from whet.training.checked import CheckedModel
     from whet.training.rank import RankWorker
+    from whet.training.teachers import Paths, Teacher
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class RankPlan:
     critic_path: str | None  # None: nothing needs values
     folder: Path  # the run's, for what engines print
     samples: bool = True  # open an engine on the ranks that learn
+    teachers: Paths = field(default_factory=dict)  # folders by data source
 
     def __call__(self, rank: Rank) -> RankWorker:
         """Build the worker, in the process it lives in."""
@@ -62,6 +64,7 @@ class Models:
     critic: Critic | None
     reference: Reference | None
     configure: Callable[[Config], None]  # continue under the config of another stage
+    teacher: Teacher | None = None
 
 
 def prepare_device(run: CheckedModel, console: Console) -> None:
@@ -90,8 +93,13 @@ def open_models(
     learner = parts.open_learner(config, model, steps)
     critic = _open_critic(plan) if plan.critic_path else None
     reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
+    teacher = None
+    if config.algorithm.distill.active and not config.trainer.val_only:
+        from whet.training.teachers import open_teacher
+
+        teacher = open_teacher(config, plan.teachers, placement, learner, tokenizer)
     configure = partial(parts.configure_models, learner=learner, critic=critic)
-    return Models(engine, learner, critic, reference, configure)
+    return Models(engine, learner, critic, reference, configure, teacher)
 
 
 def _check_memory(config: Config, path: str, placement: Placement) -> None:

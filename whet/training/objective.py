@@ -1,8 +1,8 @@
 """The policy's objective: policy loss, KL divergence, entropy terms, put together as the config says.
 
-Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]. Every term
-goes through the mini-batch's one normaliser. Coefficients are fixed by the config, or moved from step to step by what
-was measured.
+Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]. With a
+teacher: reward_coef · policy loss + coef · divergence from the teacher [+ the other terms]. Every term goes through the
+mini-batch's one normaliser. Coefficients are fixed by the config, or moved from step to step by what was measured.
 """
 
 from __future__ import annotations
@@ -114,18 +114,25 @@ class PolicyLoss(MiniBatchLoss[Scored]):
         metrics |= {"pg_loss": loss.detach(), "entropy": aggregate.token_mean(entropy_BT, mask_BT)}
         if self.selection is not None:
             metrics |= self.selection.metrics(aggregate, mask_BT, rows, entropy_BT)
-        # 2. KL divergence from the reference.
+        # 2. Divergence from the teacher.
+        if algorithm.distill.active and algorithm.distill.use == "loss":
+            gap = aggregate(self._divergence(outputs, rows), mask_BT)
+            # Not a product with 0: a policy loss that nobody asked for may be infinite.
+            taught = algorithm.distill.coef * gap
+            loss = taught if algorithm.distill.alone else algorithm.distill.reward_coef * loss + taught
+            metrics |= {"distill_loss": gap.detach()}
+        # 3. KL divergence from the reference.
         kl_BT = self._kl(outputs, rows, mask_BT) if algorithm.use_kl_loss else None
         if kl_BT is not None:
             kl = aggregate(kl_BT, mask_BT)
             loss = loss + self.coefficients.kl * kl
             metrics |= {"kl_loss": kl.detach()}
-        # 3. Entropy bonus.
+        # 4. Entropy bonus.
         if self.coefficients.entropy:
             bonus = aggregate(entropy_BT, mask_BT)
             loss = loss - self.coefficients.entropy * bonus
             metrics |= {"entropy_loss": bonus.detach()}
-        # 4. Penalty on the sampled tokens' −log π.
+        # 5. Penalty on the sampled tokens' −log π.
         if algorithm.use_entropy_penalty:
             by_tokens = replace(aggregate, mode="token-mean") if aggregate.quirks.penalty_by_tokens else aggregate
             penalty = by_tokens(-inputs.log_probs_BT, mask_BT)
@@ -142,6 +149,14 @@ class PolicyLoss(MiniBatchLoss[Scored]):
             inputs = self.selection.narrowed(self.selection.weighted(inputs, rows), rows, outputs.entropy_BT)
         inputs.prepared = {name: on_device(values[rows, :T], device) for name, values in self.prepared.items()}
         return inputs
+
+    def _divergence(self, outputs: Scored, rows: list[int]) -> Tensor:
+        """Return the divergence (B, T) from the teacher."""
+        assert outputs.teacher is not None, "it is opened wherever the config has one"
+        distill, own = self.config.algorithm.distill, self.batch.teacher_samples
+        read = self.batch.samples if own is None else own
+        chosen = [read[self.mini_batch[i]] for i in rows]
+        return outputs.teacher.divergence(outputs, chosen, own is not None, distill.divergence, distill.beta)
 
     def _kl(self, outputs: Scored, rows: list[int], mask_BT: Tensor) -> Tensor | None:
         """Return the KL divergence (B, T) from the reference, exact or estimated; None without a reference."""

@@ -56,7 +56,8 @@ def check_lengths(
             "depend on its batch: lower one of the two"
         )
     if len(tokenizer) > text.vocab_size:
-        key = "worker.actor.model.tokenizer_path" if part == "actor" else f"worker.{part}.model.model_path"
+        named = {"actor": "worker.actor.model.tokenizer_path", "teacher": "algorithm.distill.model_path"}
+        key = named.get(part, f"worker.{part}.model.model_path")
         raise UserError(
             f"{key}: the tokenizer has {len(tokenizer)} tokens, the model only "
             f"{text.vocab_size}: they do not belong together"
@@ -104,6 +105,8 @@ def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic 
         critic.configure(config.worker.critic, budget(config, "critic", critic.model.backbone))
     if learner.reference is not None:
         learner.reference.configure(actor, temperature, tokens.tokens_experience)
+    if learner.teacher is not None:
+        learner.teacher.configure(actor, temperature, tokens.tokens_experience)
 
 
 def load_weights(path: str, config: Config, placement: Placement) -> PreTrainedModel:

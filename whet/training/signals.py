@@ -49,6 +49,8 @@ def compute_signals(
         from whet.training.perception import visual_dependency
 
         found["dependency"] = visual_dependency(inputs, samples, old_log_probs_BT, step, clock)
+    if algorithm.distill.needs_log_probs:
+        found["teacher_log_probs"] = _teacher_log_probs(inputs, samples, clock)
     return found
 
 
@@ -106,6 +108,13 @@ def _full_kl(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) 
     """Return the exact KL divergence (B, T) from the reference."""
     with clock.stage("full_kl"):
         return inputs.models.learner.full_kl(samples)
+
+
+def _teacher_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """Return log-probs (B, T) under the teacher."""
+    assert inputs.models.teacher is not None, "it is opened wherever the config has one"
+    with clock.stage("teacher"):
+        return inputs.models.teacher.model.log_probs(inputs.models.teacher.samples(samples))
 
 
 def _values(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor:

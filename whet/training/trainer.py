@@ -90,6 +90,8 @@ class Trainer(FitLoop):
         ref = reference_log_probs(inputs, samples, clock)
         computed = compute_signals(inputs, samples, old, step, clock)
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
+        if models.teacher is not None and config.algorithm.distill.use == "loss":
+            experience.teacher_samples = models.teacher.own_samples(samples)
         experience, drawn_anew = resampled(experience, config, step)
         metrics |= drawn_anew
         if models.critic is not None:

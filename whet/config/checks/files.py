@@ -42,7 +42,11 @@ def _image_dir(config: Config) -> Iterator[str]:
 
 def _templates(config: Config) -> Iterator[str]:
     chat = config.data.override_chat_template
-    files = {"data.format_prompt": config.data.format_prompt, "sft.format_response": config.sft.format_response}
+    files = {
+        "data.format_prompt": config.data.format_prompt,
+        "sft.format_response": config.sft.format_response,
+        "algorithm.distill.format_prompt": config.algorithm.distill.format_prompt,
+    }
     for key, file in files.items():
         if file is not None and is_template_text(file):
             yield f"{key} holds a template's text; write it to a file and name the file"
@@ -108,7 +112,10 @@ def _models(config: Config) -> Iterator[str]:
         "worker.reward.model.path": reward.model.path,
         "worker.reward.model.tokenizer_path": reward.model.tokenizer_path,
         "worker.reward.judge.model_path": reward.judge.model_path,
+        "algorithm.distill.model_path": config.algorithm.distill.model_path,
     }
+    for source, path in config.algorithm.distill.model_paths.items():
+        named[f"algorithm.distill.model_paths.{source}"] = path if isinstance(path, str) else None
     for key, value in named.items():
         if value is None:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whet.config.checks.asynchronous import ASYNC_CHECKS
+from whet.config.checks.distill import distill_problems
 from whet.config.checks.recipes import RECIPE_CHECKS, refills
 from whet.config.checks.required import DATA_CHECKS, model_set
 from whet.config.checks.reward import REWARD_CHECKS
@@ -118,6 +119,7 @@ _TRAINING: tuple[Check, ...] = (
     lambda config: batch_problems(config, "actor"),
     _draws,
     _loss,
+    distill_problems,
     lambda config: precision_problems(config, "actor"),
     *RECIPE_CHECKS,
     *ASYNC_CHECKS,

@@ -83,6 +83,13 @@ class ActorConfig:
     ppo_kl_coef: float = key(0.1, "kl_cov: weight of that penalty", least=0)
     dppo_ratio_max: float = key(20.0, "dppo_tv, dppo_kl: ratios count at most this much", above=0)
     dro_beta: float = key(0.05, "dro: weight of the squared distance to the policy that sampled", above=0)
+    off_policy_delta: float = key(
+        0.5, "off_policy_mask: mean log of old over current probability above which a failed response is masked"
+    )
+    vespo_positive: tuple[float, float] = key(
+        (2.0, 3.0), "vespo: exponents c1, c2 of the ratio's weight where the advantage is not negative", least=0
+    )
+    vespo_negative: tuple[float, float] = key((3.0, 2.0), "vespo: the same where it is negative", least=0)
     entropy_coeff: float = key(0.0, "weight of the entropy bonus: the mean entropy times this is taken off the loss")
     adaptive_entropy: AdaptiveEntropyConfig = field(
         default_factory=AdaptiveEntropyConfig, metadata=section("an entropy bonus that follows a target")

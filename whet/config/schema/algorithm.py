@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import about, key, section
 from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
+from whet.config.schema.distill import DistillConfig
 
 ADVANTAGES = FunctionRegistry(
     "algorithm.adv_estimator", "whet.algos.advantages", "advantage", entry_points="whet.advantages"
@@ -106,6 +107,9 @@ class AlgorithmConfig:
     entropy_penalty_coef: float = key(0.06, "weight of that term, the mean of -log prob", least=0)
     use_pf_ppo: bool = key(False, "draw the samples of a step anew, with replacement, by their scores (PF-PPO)")
     pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig, metadata=section("how PF-PPO draws samples anew"))
+    distill: DistillConfig = field(
+        default_factory=DistillConfig, metadata=section("a teacher, whose distributions the policy learns")
+    )
     rollout_correction: RolloutCorrectionConfig = field(
         default_factory=RolloutCorrectionConfig,
         metadata=section("where the sampler's probabilities are not the learner's; one value names a preset", PRESETS),
@@ -124,6 +128,8 @@ class AlgorithmConfig:
     @property
     def compares_groups(self) -> bool:
         """True if the estimator compares the responses of a prompt with each other, so that one says nothing."""
+        if self.distill.alone:
+            return False
         name = self.adv_estimator
         if name in ADVANTAGES.declared:
             return bool(ADVANTAGES.declared[name].options.get("group"))
