@@ -18,7 +18,9 @@ from whet.config import Config
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
 from whet.training.curves import Curves
-from whet.training.doctor import Doctor, Finding, rules
+from whet.doctor.doctor import Doctor
+from whet.doctor.findings import Finding
+from whet.doctor.rules import rules
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
 from whet.training.store import RunStore

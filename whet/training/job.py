@@ -15,7 +15,7 @@ from whet.tracking.run_folder import RunFolder
 from whet.training.answer_check import check_answers
 from whet.training.checked import check_run
 from whet.training.data import count_steps, open_data
-from whet.training.doctor import Doctor
+from whet.doctor.doctor import Doctor
 from whet.training.interrupt import Interrupt
 from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer
