@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "tracking": {"checkpoint"} | GROUND,
     "plots": {"tracking"} | GROUND,
     "doctor": {"checkpoint", "tracking"} | GROUND,
-    "board": {"doctor", "plots", "serving", "tracking"} | GROUND,
+    "board": {"checkpoint", "doctor", "plots", "serving", "tracking"} | GROUND,
     "sweeps": {"plots"} | GROUND,
     "model": {"kernels", "assets"} | GROUND,
     **dict.fromkeys(STEP, BELOW),

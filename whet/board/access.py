@@ -15,10 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whet.serving.hosts import Hosts
 
-# Nothing is loaded from elsewhere. Plotly sets styles from scripts, which `style-src` must allow; styles are no code,
+# Nothing is loaded from elsewhere. plotly sets styles from scripts, which `style-src` must allow; styles are no code,
 # and text of a model never becomes an element that could have one.
+_POLICY = (
+    b"default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
 _HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    (b"content-security-policy", _POLICY),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-opener-policy", b"same-origin"),

@@ -75,7 +75,7 @@ def sparkline(rows: Rows) -> dict[str, Any]:
         return {"metric": None, "points": []}
     points = [[row["step"], value] for row in rows if (value := _number(row.get(name))) is not None]
     stride = max(1, math.ceil(len(points) / _SPARK_POINTS))
-    return {"metric": name, "points": points[:: -stride][::-1]}
+    return {"metric": name, "points": points[::-stride][::-1]}
 
 
 def latest(rows: Rows) -> dict[str, float]:

@@ -66,7 +66,10 @@ def _tokenizer_file(folder: Path) -> Path | None:
     steps = sorted(folder.glob("global_step_*/actor/huggingface/tokenizer.json"), key=lambda file: file.stat().st_mtime)
     settings = read_settings(folder / "config.yaml")
     named = [settings.get(f"worker.actor.model.{key}") for key in ("tokenizer_path", "model_path")]
-    places = [*reversed(steps), *(Path(name).expanduser() / "tokenizer.json" for name in named if isinstance(name, str))]
+    places = [
+        *reversed(steps),
+        *(Path(name).expanduser() / "tokenizer.json" for name in named if isinstance(name, str)),
+    ]
     return next((each for each in places if each.is_file() and each.stat().st_size < _LARGEST_TOKENIZER), None)
 
 

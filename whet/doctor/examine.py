@@ -1,6 +1,6 @@
 """Examine a run by its folder: what the doctor wrote down while it trained, and what the rules find in its metrics.
 
-Numbers come from metrics.jsonl alone; a run whose config cannot be read, or that another version wrote, is examined too.
+Numbers come from metrics.jsonl alone, so that a run of another version, or without a config, is examined too.
 """
 
 from __future__ import annotations

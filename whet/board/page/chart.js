@@ -3,6 +3,7 @@ import { visible } from "./visible.js";
 import { smooth } from "./smoothing.js";
 
 const PALETTE = ["#3b6ea8", "#c8553d", "#3f8f5f", "#8a5fa8", "#c08a1e", "#2f8f9d", "#a83b6e", "#8b8b8b"];
+const SMOOTHED = 5; // points of a curve below which it is drawn as it is
 /** @type {Promise<any>|null} */
 let loading = null;
 
@@ -43,7 +44,8 @@ export async function drawChart(element, title, axis, lines, weight, log) {
     const colour = PALETTE[i % PALETTE.length];
     const base = { x: xs, name: plain(label), mode, type: "scatter", line: { color: colour }, marker: { color: colour, size: 4 } };
     const raw = { ...base, y: ys, opacity: 0.25, showlegend: false, hoverinfo: "skip" };
-    return weight ? [raw, { ...base, mode: "lines", y: smooth(ys, weight) }] : [{ ...base, y: ys }];
+    const wavers = weight > 0 && shown.length >= SMOOTHED; // a few validations would be drawn towards the first
+    return wavers ? [raw, { ...base, mode: "lines", y: smooth(ys, weight) }] : [{ ...base, y: ys }];
   });
   const grid = { gridcolor: line, zerolinecolor: line };
   const layout = {
@@ -54,7 +56,7 @@ export async function drawChart(element, title, axis, lines, weight, log) {
     plot_bgcolor: "rgba(0,0,0,0)",
     showlegend: lines.length > 1,
     legend: { orientation: "h", y: -0.2 },
-    xaxis: { ...grid, title: { text: axis } },
+    xaxis: { ...grid, title: lines.length > 1 ? undefined : { text: axis } }, // the legend needs its place
     yaxis: { ...grid, type: log ? "log" : "linear" },
     hovermode: "x unified",
     hoverlabel: { bgcolor: style.getPropertyValue("--raised").trim(), font: { color: ink } },

@@ -30,7 +30,7 @@ export async function showSample(view) {
       h("a", { href: address("samples", { run, split, uid: sample.uid, order: "step" }) }, "this prompt over training"),
     ),
     facts(sample),
-    h("p", { class: "quiet" }, `policy version ${number(sample.version)}, ${number(sample.turns)} turns`),
+    h("p", { class: "quiet" }, `policy version ${number(sample.version)}, turns: ${number(sample.turns)}`),
     h("h2", {}, "Prompt"),
     words(sample, "prompt"),
     h("h2", {}, "Response"),

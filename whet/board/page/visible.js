@@ -12,8 +12,6 @@ export function visible(text) {
   return text.replace(HIDDEN, (char) => {
     const code = /** @type {number} */ (char.codePointAt(0));
     if (JOINERS.includes(char)) return char;
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    if (code === 0x7f) return "\u2421";
     return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
 }

@@ -8,11 +8,11 @@ from whet.doctor.rules.clipping import ClippedRatios
 from whet.doctor.rules.cut import CutResponses
 from whet.doctor.rules.drift import LogProbDrift
 from whet.doctor.rules.entropy import EntropyCollapse
+from whet.doctor.rules.fallen import FallenReward
 from whet.doctor.rules.gradients import ExplodingGradients
 from whet.doctor.rules.kl import KlBlowUp
 from whet.doctor.rules.lengthened import LengthenedResponses
 from whet.doctor.rules.overfit import FallingValidation
-from whet.doctor.rules.fallen import FallenReward
 from whet.doctor.rules.shortened import ShortenedResponses
 from whet.doctor.rules.slow_rewards import SlowRewards
 from whet.doctor.rules.staleness import StaleSamples

@@ -29,7 +29,7 @@ class LengthenedResponses:
             return None
         return (
             f"responses grew from {self._length.first:.0f} to {self._length.latest:.0f} tokens while the reward went "
-            f"from {self._reward.first:.3f} to {self._reward.latest:.3f} (means over {WINDOW} steps): length costs time "
-            "and brings nothing. Look at the longest responses in samples/ for repeated text: see that the end token "
+            f"from {self._reward.first:.3f} to {self._reward.latest:.3f} (means over {WINDOW} steps): length costs "
+            "time and brings nothing. Look at the longest responses in samples/ for repeated text: see that the end token "
             "is sampled and trained on, add a penalty for overlong responses, or lower the learning rate."
         )
