@@ -11,9 +11,9 @@ from whet.errors import UserError
 _HELP = """\
 usage: whet report RUN [--out FILE.html]
 
-Write one HTML file about a run, to send to somebody: what the doctor found, curves, a table of numbers, the best and the
-worst samples of the last validation (or step), and what its config changes. The file needs nothing else and has no
-script.
+Write one HTML file about a run, to send to somebody: what the doctor found, curves, a table of numbers, the best and
+the worst samples of the last validation (or step), and what its config changes. The file needs nothing else and has
+no script.
 
   --out FILE       report.html in the run folder where none is named
 

@@ -13,7 +13,7 @@ class ClippedRatios:
     """The loss clips most tokens for several steps, so that they have no gradient."""
 
     name = "clipping"
-    evidence = (*CLIPPED, "actor/ppo_kl", "actor/lr")
+    evidence: tuple[str, ...] = (*CLIPPED, "actor/ppo_kl", "actor/lr")
 
     def __init__(self) -> None:
         self._streak = Streak(STEPS)

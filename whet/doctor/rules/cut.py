@@ -11,7 +11,7 @@ class CutResponses:
     """Nearly all responses reach the length limit for several steps."""
 
     name = "cut"
-    evidence = ("response_length/clip_ratio", "response_length/mean")
+    evidence: tuple[str, ...] = ("response_length/clip_ratio", "response_length/mean")
 
     def __init__(self, limit: int) -> None:
         self._limit, self._steps = limit, 0

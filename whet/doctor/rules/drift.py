@@ -11,7 +11,7 @@ class LogProbDrift:
     """Sampler and learner give the same tokens different probabilities for several steps."""
 
     name = "drift"
-    evidence = ("rollout/log_prob_diff_mean", "rollout/log_prob_diff_max")
+    evidence: tuple[str, ...] = ("rollout/log_prob_diff_mean", "rollout/log_prob_diff_max")
 
     def __init__(self) -> None:
         self._steps = 0

@@ -12,7 +12,7 @@ class EntropyCollapse:
     """The policy hardly varies its answers any more while most prompts are unsolved: nothing new is tried."""
 
     name = "entropy"
-    evidence = ("actor/entropy", "batch/solve_all", "reward/overall")
+    evidence: tuple[str, ...] = ("actor/entropy", "batch/solve_all", "reward/overall")
 
     def __init__(self) -> None:
         self._entropy, self._solved = Level(WINDOW), Level(WINDOW)

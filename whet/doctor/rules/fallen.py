@@ -13,7 +13,7 @@ class FallenReward:
     """The mean reward has lost half of what the run had gained."""
 
     name = "fallen"
-    evidence = ("reward/overall", "actor/grad_norm", "actor/entropy", "actor/kl_loss")
+    evidence: tuple[str, ...] = ("reward/overall", "actor/grad_norm", "actor/entropy", "actor/kl_loss")
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=WINDOW)

@@ -15,7 +15,7 @@ class ExplodingGradients:
     """Several gradient norms of the latest steps are far above the usual one, or not finite."""
 
     name = "gradients"
-    evidence = ("actor/grad_norm", "actor/grad_skipped", "actor/lr")
+    evidence: tuple[str, ...] = ("actor/grad_norm", "actor/grad_skipped", "actor/lr")
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=EARLIER)  # norms that were not large

@@ -13,7 +13,7 @@ class KlBlowUp:
     """The policy is far from the reference model for several steps."""
 
     name = "kl"
-    evidence = (*KL, "actor/kl_coef", "reward/overall")
+    evidence: tuple[str, ...] = (*KL, "actor/kl_coef", "reward/overall")
 
     def __init__(self) -> None:
         self._streak = Streak(STEPS)

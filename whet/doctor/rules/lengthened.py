@@ -12,7 +12,12 @@ class LengthenedResponses:
     """Responses have become several times as long as at first, and the reward has not risen."""
 
     name = "lengthened"
-    evidence = ("response_length/mean", "response_length/max", "response_length/clip_ratio", "reward/overall")
+    evidence: tuple[str, ...] = (
+        "response_length/mean",
+        "response_length/max",
+        "response_length/clip_ratio",
+        "reward/overall",
+    )
 
     def __init__(self) -> None:
         self._length, self._reward = Level(WINDOW), Level(WINDOW)
@@ -30,6 +35,6 @@ class LengthenedResponses:
         return (
             f"responses grew from {self._length.first:.0f} to {self._length.latest:.0f} tokens while the reward went "
             f"from {self._reward.first:.3f} to {self._reward.latest:.3f} (means over {WINDOW} steps): length costs "
-            "time and brings nothing. Look at the longest responses in samples/ for repeated text: see that the end token "
-            "is sampled and trained on, add a penalty for overlong responses, or lower the learning rate."
+            "time and brings nothing. Look at the longest responses in samples/ for repeated text: see that the end "
+            "token is sampled and trained on, add a penalty for overlong responses, or lower the learning rate."
         )

@@ -14,7 +14,7 @@ class FallingValidation:
     """The reward in validation falls from one to the next while that in training rises."""
 
     name = "overfit"
-    evidence = ("val/reward", "reward/overall")
+    evidence: tuple[str, ...] = ("val/reward", "reward/overall")
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, float]] = deque(maxlen=FALLING_VALIDATIONS + 1)  # training, validation

@@ -12,7 +12,7 @@ class ShortenedResponses:
     """Responses have become a fraction of their first length, and the reward has not risen."""
 
     name = "shortened"
-    evidence = ("response_length/mean", "response_length/min", "reward/overall")
+    evidence: tuple[str, ...] = ("response_length/mean", "response_length/min", "reward/overall")
 
     def __init__(self) -> None:
         self._length, self._reward = Level(WINDOW), Level(WINDOW)

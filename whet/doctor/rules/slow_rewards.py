@@ -12,7 +12,7 @@ class SlowRewards:
     """Most of the time of several steps is spent waiting for scores."""
 
     name = "slow_rewards"
-    evidence = ("timing_s/reward", "timing_s/rollout", "timing_s/update", "timing_s/step")
+    evidence: tuple[str, ...] = ("timing_s/reward", "timing_s/rollout", "timing_s/update", "timing_s/step")
 
     def __init__(self) -> None:
         self._streak = Streak(STEPS)

@@ -12,7 +12,7 @@ class StaleSamples:
     """Samples come from policies many updates ago, or from fewer while the policy changes fast."""
 
     name = "staleness"
-    evidence = ("async/staleness_mean", "async/staleness_max", "rollout/log_prob_diff_mean")
+    evidence: tuple[str, ...] = ("async/staleness_mean", "async/staleness_max", "rollout/log_prob_diff_mean")
 
     def __init__(self) -> None:
         self._streak = Streak(STEPS)

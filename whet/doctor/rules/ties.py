@@ -13,7 +13,7 @@ class Ties:
     """No sample has an advantage for several steps: all samples of each group score the same."""
 
     name = "ties"
-    evidence = ("advantage/max", "advantage/min", "reward/overall", "batch/solve_all")
+    evidence: tuple[str, ...] = ("advantage/max", "advantage/min", "reward/overall", "batch/solve_all")
 
     def __init__(self) -> None:
         self._steps = 0
