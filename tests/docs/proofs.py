@@ -47,8 +47,9 @@ JOBS = {
     "serve": "whet.serving.server.serve",
     "chat": "whet.evals.terminal_chat.chat",
     "merge": "whet.merge.command.merge",
+    "board": "whet.board.server.serve",
 }
-WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox")  # commands that take a moment
+WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report")  # take a moment
 HUB_NAME = re.compile(r"(?<![\w/.])[A-Z][\w.-]+/[A-Z][\w.-]+")
 
 Proof = Callable[[Written, pytest.MonkeyPatch], None]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from whet.config.schema.reward import RewardConfig
+from whet.doctor.findings import Finding
 from whet.rewards.scorer import RewardScorer
 from whet.training import answer_check
 from whet.training.answer_check import answer_text, check_answers
-from whet.training.doctor import Finding
 from whet.types import Prompt
 
 

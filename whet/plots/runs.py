@@ -72,10 +72,10 @@ def read_run(folder: str | Path) -> RunData:
         raise UserError(f"{file}: cannot be read: {error.strerror or error}") from error
     if not metrics:
         raise UserError(f"{path} has no metrics yet")
-    return RunData(path, metrics, _settings(path / "config.yaml"))
+    return RunData(path, metrics, read_settings(path / "config.yaml"))
 
 
-def _settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
     """Read a run's config as it stands, also one whose keys have changed since; {} if there is none."""
     import yaml
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whet.training.doctor import Finding
+from whet.doctor.findings import Finding
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:

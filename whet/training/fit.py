@@ -15,10 +15,12 @@ from typing import Protocol
 from whet.checkpoint.judging import judge
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
+from whet.doctor.doctor import Doctor
+from whet.doctor.findings import Finding
+from whet.doctor.rules import rules
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
 from whet.training.curves import Curves
-from whet.training.doctor import Doctor, Finding, rules
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
 from whet.training.store import RunStore

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from transformers.utils import logging as transformers_logging
 
 from whet.config import Config, run_folder, summary_lines
+from whet.doctor.doctor import Doctor
 from whet.errors import WorkerLostError
 from whet.rollout.engine import EngineGoneError
 from whet.tracking.console import Console
@@ -16,7 +17,6 @@ from whet.tracking.run_folder import RunFolder
 from whet.training.answer_check import check_answers
 from whet.training.checked import CheckedRun, check_run
 from whet.training.data import count_steps, open_data
-from whet.training.doctor import Doctor
 from whet.training.interrupt import Interrupt
 from whet.training.models import open_models, prepare_device
 from whet.training.parts import open_scorer

@@ -52,8 +52,9 @@ class DistillConfig:
     @property
     def paths(self) -> dict[str | None, str]:
         """Teachers by data source; None has all others. Empty if the policy is its own teacher."""
-        named: dict[str | None, str] = {} if self.model_path is None else {None: self.model_path}
-        return named | dict(self.model_paths) if named else named
+        if self.model_path is None:
+            return {}
+        return {None: self.model_path, **self.model_paths}
 
     @property
     def alone(self) -> bool:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from whet.config import load_config
-from whet.training.doctor import CutResponses, Doctor, FallingValidation, Finding, LogProbDrift, Rule, Ties, rules
+from whet.doctor.doctor import Doctor
+from whet.doctor.findings import Finding, Rule
+from whet.doctor.rules import rules
+from whet.doctor.rules.cut import CutResponses
+from whet.doctor.rules.drift import LogProbDrift
+from whet.doctor.rules.overfit import FallingValidation
+from whet.doctor.rules.ties import Ties
 
 
 def steps_of(rule: Rule, metrics: Iterable[dict[str, float]]) -> list[int]:

@@ -1,0 +1,86 @@
+"""The page's own files: what they may not contain, and what its pure modules compute (with Node, where it is)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from board.conftest import HOSTILE, TOKEN
+from starlette.testclient import TestClient
+
+from whet.board.app import make_app
+from whet.board.runs import Runs
+
+PAGE = Path(__file__).parents[2] / "whet" / "board" / "page"
+MODULES = sorted(PAGE.glob("*.js"))
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: file.name)
+def test_modules_are_small_checked_and_never_parse_markup(file: Path) -> None:
+    text = file.read_text()
+    assert text.startswith("// @ts-check\n")
+    assert len(text.splitlines()) < 150
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", text
+    )
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    for name in re.findall(r'from "\./([^"]+)"', text):
+        assert (PAGE / name).is_file(), name
+
+
+def test_every_file_is_served_and_styles_and_markup_load_nothing_else(run: Path) -> None:
+    client = TestClient(make_app(Runs([run.parent]), TOKEN), base_url="http://127.0.0.1")
+    for file in PAGE.iterdir():
+        answer = client.get(f"/{TOKEN}/{file.name}")
+        assert answer.status_code == 200
+        assert answer.content == file.read_bytes()
+    for name in ("board.css", "index.html"):
+        assert not re.search(r"https?:|url\(|@import|<style|onclick", (PAGE / name).read_text())
+    assert b"Plotly" in client.get(f"/{TOKEN}/plotly.min.js").content
+
+
+def node(module: str, expression: str) -> object:
+    """Evaluate an expression over the exports `m` of a module."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("Node is not installed")
+    script = f"import('data:text/javascript;base64,{module}').then(m => console.log(JSON.stringify({expression})))"
+    done = subprocess.run([program, "-e", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def encoded(name: str) -> str:
+    """Return a module as Node can import it, whatever its package says."""
+    import base64
+
+    return base64.b64encode((PAGE / name).read_bytes()).decode()
+
+
+def test_hidden_characters_are_shown_by_name() -> None:
+    text = HOSTILE["ansi"] + HOSTILE["bidi"] + "\n\t\u200d\ud800\u2028é汉"
+    shown = node(encoded("visible.js"), f"m.visible({json.dumps(text)})")
+    assert shown == (
+        "⟨U+001B⟩[31mred⟨U+001B⟩[0m ⟨U+0000⟩ nul⟨U+202E⟩gnp.exe⟨U+202C⟩⟨U+200B⟩\n\t\u200d⟨U+D800⟩⟨U+2028⟩é汉"
+    )
+
+
+def test_smoothing_is_an_average_without_a_bias_to_zero() -> None:
+    assert node(encoded("smoothing.js"), "m.smooth([2, 2, null, 2], 0.9)") == pytest.approx([2, 2, None, 2])
+    assert node(encoded("smoothing.js"), "m.smooth([1, 3], 0.5)") == pytest.approx([1, (0.25 + 1.5) / 0.75])
+    assert node(encoded("smoothing.js"), "m.smooth([1, 3], 0)") == [1, 3]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: file.name)
+def test_modules_are_valid(file: Path, tmp_path: Path) -> None:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("Node is not installed")
+    copy = tmp_path / f"{file.stem}.mjs"
+    copy.write_bytes(file.read_bytes())
+    done = subprocess.run([program, "--check", str(copy)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,97 @@
+"""Requests that the board must not answer, and that it stays up after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board.conftest import TOKEN
+from starlette.testclient import TestClient
+
+from whet.board.app import make_app
+from whet.board.runs import Runs, run_id
+
+
+@pytest.fixture
+def client(run: Path) -> TestClient:
+    return TestClient(
+        make_app(Runs([run.parent]), TOKEN), base_url="http://127.0.0.1:8766", raise_server_exceptions=False
+    )
+
+
+@pytest.mark.parametrize("path", ["/", "/api/runs", "/wrong/api/runs", f"/{TOKEN}x/api/runs", f"/{TOKEN}", "//", "/é/"])
+def test_without_the_token_there_is_nothing(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "token" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["evil.com", "evil.com:8766", "127.0.0.1.evil.com", "192.168.0.7", ""])
+def test_other_names_are_refused(client: TestClient, host: str) -> None:
+    assert client.get(f"/{TOKEN}/api/runs", headers={"host": host}).status_code == 403
+
+
+def test_pages_of_others_and_writing_methods_are_refused(client: TestClient) -> None:
+    assert client.get(f"/{TOKEN}/api/runs", headers={"origin": "https://evil.com"}).status_code == 403
+    assert client.get(f"/{TOKEN}/api/runs", headers={"host": "localhost:8766"}).status_code == 200
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert client.request(method, f"/{TOKEN}/api/runs").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../access.py", "..%2faccess.py", "%2e%2e/access.py", "..%5caccess.py", "/etc/passwd", "main.js%00.css", "x.js",
+     "api/runs/../../access.py", "api/runs/..%2f..%2fetc/config", "api/nothing", "index.html/x", "__init__.py"],
+)  # fmt: skip
+def test_paths_lead_nowhere(client: TestClient, path: str) -> None:
+    answer = client.get(f"/{TOKEN}/{path}")
+    assert answer.status_code in (400, 404)
+    assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("samples", {"split": "../val"}),
+        ("samples", {"step": "-1"}),
+        ("samples", {"step": "1; DROP TABLE"}),
+        ("samples", {"offset": "9" * 30}),
+        ("samples", {"min_reward": "nan"}),
+        ("samples", {"max_reward": "x"}),
+        ("samples", {"order": "step; --"}),
+        ("samples", {"text": "x" * 3000}),
+        ("groups", {}),
+        ("groups", {"step": "77"}),
+        ("sample", {"step": "1", "row": "500"}),
+        ("sample", {"step": "2", "row": "0"}),
+        ("config", {"other": "../.."}),
+    ],
+)
+def test_wrong_parameters_get_a_sentence(client: TestClient, run: Path, path: str, query: dict[str, str]) -> None:
+    answer = client.get(f"/{TOKEN}/api/runs/{run_id(run)}/{path}", params=query)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+    assert client.get(f"/{TOKEN}/api/runs").status_code == 200
+
+
+def test_every_answer_keeps_the_page_to_itself(client: TestClient) -> None:
+    for path in (f"/{TOKEN}/", f"/{TOKEN}/main.js", f"/{TOKEN}/plotly.min.js", f"/{TOKEN}/api/runs", "/"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'; style-src")
+        assert "script-src" not in headers["content-security-policy"]
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_failure_is_an_answer(client: TestClient, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("of a kind that nobody thought of")
+
+    broken: Callable[..., None] = fail
+    monkeypatch.setattr("whet.board.samples.Samples.steps", broken)
+    answer = client.get(f"/{TOKEN}/api/runs/{run_id(run)}/steps")
+    assert answer.status_code == 500
+    assert "nobody thought of" in answer.json()["error"]
+    assert client.get(f"/{TOKEN}/api/runs").status_code == 200

@@ -1,0 +1,41 @@
+// @ts-check
+import { ask } from "./api.js";
+import { fill, h } from "./dom.js";
+import { chooser, form } from "./filters.js";
+import { go } from "./place.js";
+
+/**
+ * Config: what a run's config changes, and how it differs from another run's.
+ * @param {import("./main.js").View} view
+ */
+export async function showConfig(view) {
+  const { query, run } = view;
+  const other = query.get("other") || "";
+  const show = query.get("show") || (other ? "differs" : "changed");
+  const runs = await view.runs();
+  /** @type {[string, string][]} */
+  const others = [["", "no other run"], ...runs.filter((each) => each.id !== run).map((each) => /** @type {[string, string]} */ ([each.id, each.name]))];
+  /** @type {[string, string][]} */
+  const kinds = [["changed", "not at their defaults"], ["all", "all"], ...(other ? [/** @type {[string, string]} */ (["differs", "different in the other run"])] : [])];
+  const search = form(
+    (values) => go("config", { run, ...values, show: values.other === other ? values.show : "" }),
+    chooser("Beside", "other", other, others),
+    chooser("Keys", "show", show, kinds),
+  );
+  const rows = await ask(`runs/${run}/config`, { other });
+  const shown = rows.filter((/** @type {any} */ row) => show === "all" || row[show]);
+  const lines = shown.map((/** @type {any} */ row) =>
+    h(
+      "tr",
+      {},
+      h("td", { title: row.help }, row.key),
+      h("td", { class: "name" }, h("code", {}, row.value ?? "–")),
+      h("td", { class: "name quiet" }, h("code", {}, row.default ?? "–")),
+      other ? h("td", { class: "name" }, h("code", {}, row.other ?? "–")) : null,
+    ),
+  );
+  const head = ["key", "value", "default", ...(other ? ["other run"] : [])].map((name) => h("th", {}, name));
+  const table = h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines)));
+  fill(view.element, search, h("p", { class: "quiet", role: "status" }, `${shown.length} of ${rows.length} keys`), table);
+  return null;
+}

@@ -1,0 +1,35 @@
+// @ts-check
+import { h, number } from "./dom.js";
+
+/**
+ * Scores, advantage, length and state of a sample in a line.
+ * @param {any} sample
+ */
+export function facts(sample) {
+  const signed = sample.advantage > 0 ? "positive" : sample.advantage < 0 ? "negative" : "quiet";
+  const scores = Object.entries(sample.scores).map(([name, value]) => h("span", { class: "quiet" }, `${name} ${number(value)}`));
+  return h(
+    "div",
+    { class: "facts" },
+    h("strong", {}, `reward ${number(sample.reward)}`),
+    ...scores,
+    h("span", { class: signed }, `advantage ${number(sample.advantage)}`),
+    h("span", { class: "quiet" }, `${sample.length} tokens`),
+    h("span", { class: sample.finish === "stop" ? "quiet" : "negative" }, sample.finish || ""),
+    sample.turns > 1 ? h("span", { class: "quiet" }, `${sample.turns} turns`) : null,
+    sample.failure ? h("span", { class: "negative" }, `no score: ${sample.failure}`) : null,
+    sample.dropped ? h("span", { class: "negative" }, "left out by a filter") : null,
+  );
+}
+
+/**
+ * Text of a sample, with a note where only its beginning is here.
+ * @param {any} sample
+ * @param {"prompt"|"response"|"answer"} name
+ * @param {string} [kind]
+ */
+export function words(sample, name, kind = "cut") {
+  const cut = sample[`${name}_chars`] > [...sample[name]].length;
+  const note = cut ? h("p", { class: "quiet" }, `the first ${sample[name].length} of ${sample[`${name}_chars`]} characters`) : null;
+  return h("div", {}, h("pre", { class: `text ${kind}`, tabindex: kind === "cut" ? 0 : null }, sample[name]), note);
+}

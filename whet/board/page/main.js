@@ -1,0 +1,97 @@
+// @ts-check
+import { ask } from "./api.js";
+import { showConfig } from "./config.js";
+import { showCurves } from "./curves.js";
+import { fill, h } from "./dom.js";
+import { showGroups } from "./groups.js";
+import { address, go, place } from "./place.js";
+import { showRuns } from "./runs.js";
+import { showSample } from "./sample.js";
+import { showSamples } from "./samples.js";
+
+/**
+ * What a view is given. It returns a function that brings it up to date, or null if it stays as it is.
+ * @typedef {{
+ *   element: HTMLElement, query: URLSearchParams, run: string,
+ *   runs: () => Promise<any[]>, attempt: (act: () => Promise<any>) => Promise<any>,
+ * }} View
+ */
+
+const POLL_MS = 5000;
+/** @type {Record<string, [string, (view: View) => Promise<(() => Promise<any>)|null>]>} */
+const VIEWS = {
+  runs: ["Runs", showRuns],
+  curves: ["Curves", showCurves],
+  groups: ["Groups", showGroups],
+  samples: ["Samples", showSamples],
+  sample: ["Sample", showSample],
+  config: ["Config", showConfig],
+};
+
+const element = /** @type {HTMLElement} */ (document.getElementById("view"));
+const problem = /** @type {HTMLElement} */ (document.getElementById("problem"));
+const choice = /** @type {HTMLSelectElement} */ (document.getElementById("run"));
+/** @type {(() => Promise<any>)|null} */
+let refresh = null;
+let chosen = "";
+let shown = 0; // counts views, so that the answer to an older one is not taken for the newest
+
+/** @param {() => Promise<any>} act */
+async function attempt(act) {
+  try {
+    const result = await act();
+    problem.hidden = true;
+    return result;
+  } catch (error) {
+    problem.textContent = error instanceof Error ? error.message : String(error);
+    problem.hidden = false;
+    return null;
+  }
+}
+
+async function runs() {
+  const found = await ask("runs");
+  if (!found.some((/** @type {any} */ run) => run.id === chosen)) chosen = found[0]?.id ?? "";
+  const names = found.map((/** @type {any} */ run) => h("option", { value: run.id, selected: run.id === chosen }, run.name));
+  if (choice.options.length !== names.length || choice.value !== chosen) fill(choice, ...names);
+  return found;
+}
+
+async function show() {
+  const { view, query } = place();
+  if (view === "view") return; // the link that skips the tabs
+  const [, draw] = VIEWS[view] ?? VIEWS.runs;
+  const mine = ++shown;
+  refresh = null;
+  const own = h("div", {});
+  fill(element, own);
+  const next = await attempt(async () => {
+    const wanted = query.get("run") || (query.get("runs") || "").split(",")[0];
+    if (wanted) chosen = wanted;
+    const found = await runs();
+    tabs(view);
+    if (!found.length && view !== "runs") return fill(own, h("p", {}, "There are no runs in these folders yet."));
+    return await draw({ element: own, query, run: chosen, runs, attempt });
+  });
+  if (mine === shown) refresh = typeof next === "function" ? next : null;
+}
+
+/** @param {string} current */
+function tabs(current) {
+  const links = Object.entries(VIEWS).map(([name, [label]]) =>
+    h("a", { href: address(name, name === "runs" ? {} : { run: chosen }), "aria-current": name === current ? "page" : null }, label),
+  );
+  fill(/** @type {HTMLElement} */ (document.getElementById("tabs")), ...links);
+}
+
+choice.addEventListener("change", () => {
+  const { view, query } = place();
+  const kept = view === "runs" ? {} : Object.fromEntries([...query].filter(([name]) => ["split", "metrics", "x", "smooth", "log"].includes(name)));
+  go(view === "sample" ? "groups" : view, { ...kept, run: choice.value });
+});
+window.addEventListener("hashchange", show);
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => refresh && attempt(refresh));
+setInterval(() => {
+  if (refresh && !document.hidden) attempt(refresh);
+}, POLL_MS);
+show();

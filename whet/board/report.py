@@ -1,0 +1,143 @@
+"""`whet report`: a run as one HTML file that needs nothing else: curves, table, findings, best and worst samples.
+
+Every text is escaped, with control characters made visible; the file has no script.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from whet.board.filters import Filters, Page
+from whet.board.samples import Samples
+from whet.board.settings import compare
+from whet.board.status import read_status
+from whet.checkpoint.durable import write_text
+from whet.doctor.examine import Diagnosis, examine, read_findings, with_written
+from whet.errors import UserError
+from whet.plots.chart import lay_out
+from whet.plots.picture import Plot
+from whet.plots.runs import PANELS, RunData, as_arms, panels, read_run
+from whet.tracking.lines import visible
+
+_SAMPLES = 5  # best, and worst
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top; }
+td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; max-height: 20rem; overflow: auto; border: 1px solid #8886;
+  padding: .5rem; } .quiet { opacity: .7; } article { margin: 1.5rem 0; } .wide { overflow-x: auto; }
+"""
+
+
+def write_report(folder: Path, out: Path | None) -> Path:
+    """Write the report of a run, to report.html in its folder where no file is named; return its path."""
+    run = read_run(folder)
+    file = out or run.folder / "report.html"
+    try:
+        write_text(file, to_html(run))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from error
+    return file
+
+
+def to_html(run: RunData) -> str:
+    """Return the page of a run."""
+    found = with_written(examine(run.metrics, run.settings), read_findings(run.folder))
+    steps = run.metrics[-1]["step"]
+    parts = [
+        f"<h1>{_text(run.name)}</h1>",
+        f'<p class="quiet">{_text(os.path.basename(run.folder))}: {read_status(run.folder)}, step {steps}</p>',
+        "<h2>Findings</h2>",
+        *(_finding(each) for each in found),
+        "" if found else "<p>None.</p>",
+        "<h2>Curves</h2>",
+        _curves(run),
+        "<h2>Numbers</h2>",
+        _numbers(run),
+        *_samples(run.folder),
+        "<h2>Config</h2>",
+        _config(run.folder),
+    ]
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(run.name)}</title><style>{_STYLE}</style></head><body>"
+    )
+    return "\n".join([head, *parts, "</body></html>\n"])
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _curves(run: RunData) -> str:
+    charts = panels(as_arms([run]))
+    return Plot(lay_out(charts)).svg if charts else "<p>No metric that is drawn by itself was logged.</p>"
+
+
+def _numbers(run: RunData) -> str:
+    """Return first, lowest, highest and last value of the metrics that are drawn."""
+    rows = []
+    for name in dict.fromkeys(name for _, *both in PANELS for name in both if name):
+        values = [y for _, y in run.curve(name) if math.isfinite(y)]
+        if values:
+            rows.append([name, *(f"{y:.4g}" for y in (values[0], min(values), max(values), values[-1]))])
+    return _table(["metric", "first", "lowest", "highest", "last"], rows)
+
+
+def _finding(diagnosis: Diagnosis) -> str:
+    finding = diagnosis.finding
+    until = f" to {diagnosis.until}" if diagnosis.until != finding.step else ""
+    when = f"step {finding.step}{until}" if finding.step else "before the first step"
+    rows = [[name, *(f"{step}: {value:.4g}" for step, value in points)] for name, points in diagnosis.evidence.items()]
+    table = _table([], rows) if rows else ""
+    sentence = _text(finding.sentence)
+    return f"<article><strong>{_text(finding.rule)}</strong>, {when}<p>{sentence}</p>{table}</article>"
+
+
+def _samples(folder: Path) -> list[str]:
+    """Return the best and the worst samples of the last step that has samples, of validation where there is one."""
+    samples = Samples(use_duckdb=False)  # one file
+    for split in ("val", "train"):
+        known = samples.steps(folder, split)
+        if known["steps"]:
+            break
+    else:
+        return ["<h2>Samples</h2>", "<p>The run kept none (trainer.log_samples).</p>"]
+    step = known["steps"][-1]
+    parts = []
+    for title, descending in (("Best", True), ("Worst", False)):
+        page = Page("reward", descending, 0, _SAMPLES)
+        rows = samples.query(folder, split, Filters(step=step), page)["rows"]
+        parts += [f"<h2>{title} samples of step {step} ({split})</h2>", *(_sample(row) for row in rows)]
+    return [*parts, *(f"<p>{_text(each)}</p>" for each in known["damaged"])]
+
+
+def _sample(row: Mapping[str, Any]) -> str:
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in row["scores"].items())
+    reward = "no score" if row["reward"] is None else f"reward {row['reward']:.4g}"
+    facts = f"{reward}{', ' + scores if scores else ''}, {row['length']} tokens, {row['finish']}"
+    texts = "".join(
+        f"<p class=quiet>{name}</p><pre>{_text(row[name])}{' …' if row[f'{name}_chars'] > len(row[name]) else ''}</pre>"
+        for name in ("prompt", "response", "answer")
+    )
+    return f"<article><strong>{_text(row['uid'])}</strong>: {_text(facts)}{texts}</article>"
+
+
+def _config(folder: Path) -> str:
+    rows = [[row["key"], row["value"], row["default"] or "–"] for row in compare(folder, None) if row["changed"]]
+    return _table(["key", "value", "default"], rows) if rows else "<p>The run has no config.yaml.</p>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first = "<tr>" + "".join(f"<th>{_text(name)}</th>" for name in head) + "</tr>" if head else ""
+    body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table>{first}{body}</table></div>'

@@ -1,0 +1,74 @@
+"""`whet board`: runs as a page in the browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from whet.cli.command import Command
+from whet.errors import UserError
+
+_DEFAULT = "checkpoints"
+_PORT = 8766
+
+_HELP = f"""\
+usage: whet board [RUN|FOLDER ...] [--port N]
+
+A page on this machine over runs, finished, stopped or still going on: a table with states, curves and findings; any
+metric of several runs; samples of a prompt side by side with scores and advantages; search by text, score and length;
+tokens coloured by log-prob (trainer.log_token_log_probs=true); what a config changes. Runs are looked for in the
+folders that are named, {_DEFAULT} where none is. Nothing is written, and nothing is fetched from the network.
+
+  --port N         {_PORT}; 0 takes one that is free
+
+The address that is printed has a token: who has it can read the runs. On another machine, forward the port:
+ssh -L {_PORT}:127.0.0.1:{_PORT} HOST
+
+Examples:
+  whet board
+  whet board checkpoints/whet/quickstart
+  whet board runs sweep --port 0
+
+Guide: docs/board.md
+"""
+
+
+def _run(arguments: list[str]) -> int:
+    paths, port = _parse(arguments)
+    from whet.board.plotly_file import check_libraries
+
+    check_libraries()
+
+    from whet.board.server import serve
+
+    serve(paths, port, lambda text: print(text, flush=True))
+    return 0
+
+
+def _parse(arguments: list[str]) -> tuple[list[Path], int]:
+    paths, port, left = [], _PORT, list(arguments)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name == "--port":
+            if not equals and not left:
+                raise UserError("whet board: --port needs a number")
+            port = _port(value if equals else left.pop(0))
+        elif word.startswith("-"):
+            raise UserError(f"whet board has no option {word} (whet board --help)")
+        else:
+            paths.append(Path(os.path.expanduser(word)))
+    for path in paths or [Path(_DEFAULT)]:
+        if not path.is_dir():
+            hint = "" if paths else "; name the folders of your runs"
+            raise UserError(f"whet board: there is no folder {path}{hint}")
+    return paths or [Path(_DEFAULT)], port
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise UserError(f"whet board: --port {text} must be a number from 0 to 65535")
+    return int(text)
+
+
+COMMAND = Command(summary="show runs, samples and tokens as a page in the browser", help=_HELP, run=_run)

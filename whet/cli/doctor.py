@@ -1,0 +1,46 @@
+"""`whet doctor`: what is wrong with a run, with evidence and a remedy."""
+
+from __future__ import annotations
+
+from whet.cli.command import Command
+from whet.errors import UserError
+
+_HELP = """\
+usage: whet doctor RUN [RUN ...] [--json]
+
+Examine runs by their folders, finished, stopped or still going on: prompts whose samples all score the same, responses
+that are cut, collapse or grow, entropy that collapses, KL or gradients that explode, ratios that are clipped, log-probs
+of sampler and learner that differ, rewards that are slow, samples that are stale, reward that is lost, validation that
+falls. Each finding has its steps, the numbers behind it, and what to do. A RUN is a run folder, or a folder of runs.
+
+  --json           one JSON object for each finding instead
+
+Examples:
+  whet doctor checkpoints/whet/quickstart
+  whet doctor runs --json
+"""
+
+
+def _run(arguments: list[str]) -> int:
+    from whet.plots.runs import find_runs
+
+    flags = [word for word in arguments if word.startswith("-")]
+    folders = [word for word in arguments if not word.startswith("-")]
+    for word in flags:
+        if word != "--json":
+            raise UserError(f"whet doctor has no option {word} (whet doctor --help)")
+    if not folders:
+        raise UserError("whet doctor takes run folders: whet doctor checkpoints/whet/quickstart")
+    from whet.doctor.examine import examine, read_findings, with_written
+    from whet.doctor.printing import as_json, as_text
+
+    for run in (run for folder in folders for run in find_runs(folder)):
+        found = with_written(examine(run.metrics, run.settings), read_findings(run.folder))
+        if flags:
+            print(as_json(run.folder, found), end="")
+        else:
+            print(as_text(run.folder, sum(row["step"] > 0 for row in run.metrics), found), end="")
+    return 0
+
+
+COMMAND = Command(summary="say what is wrong with a run, with evidence and a remedy", help=_HELP, run=_run)

@@ -1,0 +1,57 @@
+"""`whet report`: a run as one HTML file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from whet.cli.command import Command
+from whet.errors import UserError
+
+_HELP = """\
+usage: whet report RUN [--out FILE.html]
+
+Write one HTML file about a run, to send to somebody: what the doctor found, curves, a table of numbers, the best and
+the worst samples of the last validation (or step), and what its config changes. The file needs nothing else and has
+no script.
+
+  --out FILE       report.html in the run folder where none is named
+
+Examples:
+  whet report checkpoints/whet/quickstart
+  whet report checkpoints/whet/quickstart --out quickstart.html
+"""
+
+
+def _run(arguments: list[str]) -> int:
+    folder, out = _parse(arguments)
+    from whet.board.report import write_report
+
+    file = write_report(folder, out)
+    print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
+    return 0
+
+
+def _parse(arguments: list[str]) -> tuple[Path, Path | None]:
+    folders, out, left = [], None, list(arguments)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name == "--out":
+            if not equals and not left:
+                raise UserError("whet report: --out needs a file")
+            out = Path(os.path.expanduser(value if equals else left.pop(0)))
+        elif word.startswith("-"):
+            raise UserError(f"whet report has no option {word} (whet report --help)")
+        else:
+            folders.append(Path(os.path.expanduser(word)))
+    if len(folders) != 1:
+        raise UserError("whet report takes one run folder: whet report checkpoints/whet/quickstart")
+    if out is not None and out.suffix != ".html":
+        raise UserError(f"--out {out}: the name must end in .html")
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    return folders[0], out
+
+
+COMMAND = Command(summary="write one HTML file about a run: curves, findings, samples", help=_HELP, run=_run)
