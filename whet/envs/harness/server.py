@@ -58,7 +58,7 @@ class SessionServer:
             import starlette  # noqa: F401
             import uvicorn
         except ImportError as error:
-            raise UserError(f"worker.rollout.agent needs a package: {error}; pip install 'whet[serve]'") from None
+            raise UserError(f"worker.rollout.agent needs a package: {error}; pip install 'whet[agents]'") from None
         self._sessions: dict[str, _Open] = {}
         self._ended: set[str] = set()
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
