@@ -30,6 +30,7 @@ _PATHS = (
     "worker.reward.judge.rubric",
     "worker.rollout.name",
     "worker.rollout.env",
+    "worker.rollout.agent",
     "worker.rollout.tools",
     "worker.rollout.interaction",
     "worker.actor.model.model_path",

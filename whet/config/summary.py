@@ -136,7 +136,11 @@ def _data(config: Config) -> str:
 
 
 def _reward(config: Config) -> str:
-    reward, env = config.worker.reward, config.worker.rollout.env
+    reward, rollout = config.worker.reward, config.worker.rollout
+    agent = rollout.agent or rollout.agent_command
+    if agent is not None:
+        return f"by {_short(agent)}" + (f", and {_score(config)}" if reward.is_named else "")
+    env = rollout.env
     if env is None:
         return _score(config)
     earned = f"each turn's, by {_short(env)}"

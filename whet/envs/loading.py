@@ -40,35 +40,38 @@ def _find(name: str, resolve: Callable[[str], Path]) -> Callable[..., Any]:
     first, colon, behind = name.partition(":")
     if first in ENVS.names:
         return functools.partial(ENVS.find(first), behind)
-    path, _, attribute = name.rpartition(":")
-    if path.endswith(".py"):
-        return read_file(f"{KEY}={name}", Path(resolve(path)).absolute(), attribute)  # type: ignore[no-any-return]
-    if path.endswith(PICKLE):
-        return _unpickled(name, Path(resolve(path)))
     if not colon:
         ENVS.find(name)  # raises with the names that there are
-    return _of_module(name, path, attribute)
+    return find_object(KEY, name, resolve, f", or one of {', '.join(ENVS.names)}")  # type: ignore[no-any-return]
 
 
-def _unpickled(name: str, path: Path) -> Callable[..., Any]:
+def find_object(key: str, name: str, resolve: Callable[[str], Path] = Path, others: str = "") -> Any:
+    """Return what `path.py:name` or `package.module:name` stands for; `others` says what else `key` may be."""
+    path, _, attribute = name.rpartition(":")
+    if path.endswith(".py"):
+        return read_file(f"{key}={name}", Path(resolve(path)).absolute(), attribute)
+    if path.endswith(PICKLE):
+        return _unpickled(key, name, Path(resolve(path)))
+    return _of_module(key, name, path, attribute, others)
+
+
+def _unpickled(key: str, name: str, path: Path) -> Any:
     try:
-        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+        return pickle.loads(path.read_bytes())
     except Exception as error:  # unpickling imports what the class uses, and may raise anything
-        raise UserError(f"{KEY}={name}: cannot be loaded: {said(error)}") from error
+        raise UserError(f"{key}={name}: cannot be loaded: {said(error)}") from error
 
 
-def _of_module(name: str, module: str, attribute: str) -> Callable[..., Any]:
+def _of_module(key: str, name: str, module: str, attribute: str, others: str) -> Any:
     if not all(part.isidentifier() for part in [*module.split("."), attribute]):
-        raise UserError(
-            f"{KEY}={name}: expected path.py:Class, package.module:Class, or one of {', '.join(ENVS.names)}"
-        )
+        raise UserError(f"{key}={name}: expected path.py:NAME or package.module:NAME{others}")
     try:
         found = importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{KEY}={name}: {module} cannot be imported: {said(error)}") from error
+        raise UserError(f"{key}={name}: {module} cannot be imported: {said(error)}") from error
     if not hasattr(found, attribute):
-        raise UserError(f"{KEY}={name}: {module} defines no {attribute}")
-    return getattr(found, attribute)  # type: ignore[no-any-return]
+        raise UserError(f"{key}={name}: {module} defines no {attribute}")
+    return getattr(found, attribute)
 
 
 def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:

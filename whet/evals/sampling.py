@@ -39,7 +39,7 @@ from whet.training.model_folder import find_model
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
-    from whet.training.environments import Environments
+    from whet.training.episode_source import EpisodeSource
 
 READ_AT_ONCE = 64  # prompts whose images are decoded together
 
@@ -91,14 +91,14 @@ class Policy:
         engine.load_weights(lambda: folder_weights(model), 0)
         return engine
 
-    def open_environments(self, console: Console, stack: ExitStack) -> Environments | None:
-        """Open the environment that the config names, closed with the stack; None for single turns."""
+    def open_environments(self, console: Console, stack: ExitStack) -> EpisodeSource | None:
+        """Open the environment or harness that the config names, closed with the stack; None for single turns."""
         if not self.config.worker.rollout.plays_episodes:
             return None
-        from whet.training.environments import Environments
+        from whet.training.episode_source import open_source
 
         ends = end_ids(self.path, self.tokenizer)
-        opened = Environments(self.config, self.tokenizer, ends, self.processor, console.warn)
+        opened = open_source(self.config, self.tokenizer, ends, self.processor, console.warn)
         return stack.enter_context(opened)
 
     def texts(self, samples: Sequence[Sample]) -> list[str]:
@@ -135,7 +135,7 @@ def sample_all(
     rows: Sequence[int],
     params: SamplingParams,
     done: Done,
-    environments: Environments | None = None,
+    environments: EpisodeSource | None = None,
 ) -> None:
     """n samples of each of these rows; `done` hears of a prompt when all of them are there, in any order.
 

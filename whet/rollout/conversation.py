@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+MOST_TEMPLATES = 1024  # lists of tools whose templates are kept; a harness may send another with every call
+
+
 class ImageReader(Protocol):
     """How a vision model reads messages with images."""
 
@@ -42,13 +45,13 @@ class Conversations:
     ) -> None:
         """`ends` are the tokens that end a turn; `images` is None for a text model."""
         self.tokenizer, self.ends, self.images = tokenizer, ends, images
-        self._longest, self._keys = longest_prompt, template_keys
+        self.longest, self._keys = longest_prompt, template_keys
         self._templates: dict[str, TurnTemplate] = {}  # by the tools in them
         self.filler = min(ends) if ends else 0  # a token that stands where nothing was written
 
     def begin(self, prompt: Prompt, opened: Opened) -> Conversation:
         """Return the conversation after `reset`; `EnvFailure` where its prompt cannot be used."""
-        template = self._template(opened.tools)
+        template = self.template(opened.tools)
         observed = opened.observed
         if observed is None and opened.tools is None:
             return Conversation(self, template, prompt, list(prompt.messages))
@@ -58,16 +61,14 @@ class Conversations:
         media = None
         if images:
             ids, media = self.look("reset", ids, images)
-        if len(ids) > self._longest:
+        if len(ids) > self.longest:
             raise EnvFailure(
                 BAD_RESULT,
                 "reset",
-                f"made a prompt of {len(ids)} tokens, more than data.max_prompt_length={self._longest}",
+                f"made a prompt of {len(ids)} tokens, more than data.max_prompt_length={self.longest}",
             )
-        text = str(self.tokenizer.decode(ids, skip_special_tokens=False))
-        return Conversation(
-            self, template, replace(prompt, ids=ids, text=text, media=media, messages=messages), messages
-        )
+        begun = replace(prompt, ids=ids, text=self.spell(ids), media=media, messages=messages)
+        return Conversation(self, template, begun, messages)
 
     def written(self, messages: list[Message]) -> list[Message]:
         """Return messages as the template reads them."""
@@ -80,9 +81,20 @@ class Conversations:
         reader = self.images
         return _named(place, lambda: reader.read(ids, images))
 
-    def _template(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
+    def text(self, turn: list[int]) -> str:
+        """Return the text of a turn of the policy, special tokens included, without the token that ended it."""
+        return self.spell(turn[:-1] if turn and turn[-1] in self.ends else turn)
+
+    def spell(self, ids: list[int]) -> str:
+        """Return the text of tokens, special ones included."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def template(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
+        """Return the chat template with these tools in it."""
         known = json.dumps(tools, sort_keys=True, default=str)
         if known not in self._templates:
+            if len(self._templates) >= MOST_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
             self._templates[known] = TurnTemplate(self.tokenizer, tools, ends=self.ends, **self._keys)
         return self._templates[known]
 
@@ -97,8 +109,7 @@ class Conversation:
 
     def text(self, turn: list[int]) -> str:
         """Return the text of a turn of the policy, special tokens included, without the token that ended it."""
-        ids = turn[:-1] if turn and turn[-1] in self._shared.ends else turn
-        return str(self._shared.tokenizer.decode(ids, skip_special_tokens=False))
+        return self._shared.text(turn)
 
     def append(self, turn: list[int], answer: Answer) -> Segment:
         """Add the policy's turn and the environment's answer; return the segment of the latter's tokens."""

@@ -56,7 +56,7 @@ class Episodes:
 
     async def __call__(self, prompt: Prompt, ids: range) -> list[Sample]:
         """Return the samples of these ids; the failure of an environment costs its own sample only."""
-        samples = await _all([self._episode(prompt, ids, index) for index in range(len(ids))])
+        samples = await gathered([self._episode(prompt, ids, index) for index in range(len(ids))])
         share_prompts(samples)
         self._finish(samples)
         return samples
@@ -171,7 +171,7 @@ def play_all(
         progress(n)
         return samples
 
-    groups = run_blocking(_all([group(prompt, first) for prompt, first in zip(prompts, ids, strict=True)]))
+    groups = run_blocking(gathered([group(prompt, first) for prompt, first in zip(prompts, ids, strict=True)]))
     return [sample for group in groups for sample in group]
 
 
@@ -183,7 +183,7 @@ def share_prompts(samples: Sequence[Sample]) -> None:
             sample.prompt = known.setdefault(tuple(sample.prompt.ids), sample.prompt)
 
 
-async def _all(episodes: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+async def gathered(episodes: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Run all to their end; the first error ends the others and is raised once they have ended."""
     tasks = [asyncio.create_task(episode) for episode in episodes]
     try:

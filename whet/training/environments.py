@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,21 +13,20 @@ from whet.data.chat import template_text
 from whet.envs.host import EnvHost
 from whet.envs.loading import KEY, env_factory
 from whet.envs.session import RAISED, EnvFailure, EnvSession
-from whet.errors import RewardsFailedError, UserError
+from whet.errors import UserError
 from whet.rollout.blocking import run_blocking
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Episodes, Finish, Limits
+from whet.training.episode_failures import EpisodeFailures
 from whet.training.parts import resolver
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.model.processor import Processor
 
-ENV = "env "  # begins `Sample.failure` where the environment failed, and not the reward function
 
-
-class Environments:
+class Environments(EpisodeFailures):
     """Environments for the samples of a run."""
 
     def __init__(
@@ -40,7 +38,7 @@ class Environments:
         warn: Callable[[str], None],
     ) -> None:
         rollout = config.worker.rollout
-        self.name = rollout.env or "tools"
+        super().__init__(KEY, "environment", rollout.env or "tools", config.worker.reward.fallback, warn)
         self._toolbox = None
         if rollout.env is not None:
             self._factory = env_factory(self.name, resolver(config), rollout.env_args)
@@ -48,14 +46,11 @@ class Environments:
             from whet.training.toolboxes import open_toolbox, tool_env
 
             self._toolbox = open_toolbox(rollout, resolver(config))
-            self._factory = tool_env(self._toolbox, rollout.tool_format, _template(config, tokenizer, processor))
-        self._fallback, self._warn = config.worker.reward.fallback, warn
+            self._factory = tool_env(self._toolbox, rollout.tool_format, chat_template(config, tokenizer, processor))
         self._host = EnvHost()
         # A step with tools takes as long as its slowest call, which has a limit of its own.
         self._seconds = max(rollout.env_timeout, 2 * rollout.tool_timeout) if self._toolbox else rollout.env_timeout
-        self._reported: set[tuple[str, str]] = set()
-        self._last_failure = ""
-        self._conversations = _conversations(config, tokenizer, ends, processor)
+        self._conversations = conversations(config, tokenizer, ends, processor)
 
     def __enter__(self) -> Environments:
         return self
@@ -89,43 +84,8 @@ class Environments:
         limits = Limits(rollout.max_turns, params.max_tokens, rollout.max_turn_tokens)
         return Episodes(engine, params, self._session, self._conversations, limits, finish, self.report)
 
-    def report(self, prompt: Prompt, failure: EnvFailure, consequence: str = "") -> None:
-        """Warn of a failure whose like was not seen before."""
-        lost = "nothing is lost by it" if failure.place == "close" else None
-        consequence = consequence or lost or f"so the sample scores worker.reward.fallback={self._fallback:g}"
-        self._last_failure = str(failure)
-        if (failure.kind, failure.detail) not in self._reported and len(self._reported) < MOST_REPORTS:
-            self._reported.add((failure.kind, failure.detail))
-            self._warn(f"environment {self.name}: {failure} on {prompt.uid}, {consequence} (shown once)")
-
-    def settle(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Give samples whose environment failed the fallback as their score; return the others, to be scored."""
-        for sample in samples:
-            if failed(sample):
-                sample.scores = {"overall": float(self._fallback)}
-        return [sample for sample in samples if not failed(sample)]
-
-    def require(self, samples: Sequence[Sample], where: str) -> None:
-        """Raise `RewardsFailedError` if environments failed in every one of these episodes."""
-        if not samples or not all(map(failed, samples)):
-            return
-        counts = Counter(str(sample.failure).removeprefix(ENV) for sample in samples)
-        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
-        raise RewardsFailedError(
-            f"{where}: {KEY}={self.name} failed in all {len(samples)} episodes ({kinds}), so none has a score. "
-            f"The last time {self._last_failure}.\nCorrect the environment, or the rows that it is given."
-        )
-
     def _session(self) -> EnvSession:
         return EnvSession(self._factory, self._host, self._seconds)
-
-
-MOST_REPORTS = 100  # warnings of a run: a message may differ each time
-
-
-def failed(sample: Sample) -> bool:
-    """True if the environment of an episode failed."""
-    return sample.failure is not None and sample.failure.startswith(ENV)
 
 
 def note_accuracy(samples: Sequence[Sample]) -> None:
@@ -135,10 +95,11 @@ def note_accuracy(samples: Sequence[Sample]) -> None:
             sample.scores["accuracy"] = sample.info["accuracy"]
 
 
-def _conversations(
+def conversations(
     config: Config, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], processor: Processor | None
 ) -> Conversations:
-    template = _template(config, tokenizer, processor)
+    """Return what begins conversations with the model of a run."""
+    template = chat_template(config, tokenizer, processor)
     if template is not None and template == tokenizer.chat_template:
         template = None
     keys = {} if template is None else {"chat_template": template}
@@ -150,7 +111,7 @@ def _conversations(
     return Conversations(tokenizer, ends, config.data.max_prompt_length, images, **keys)
 
 
-def _template(config: Config, tokenizer: PreTrainedTokenizerBase, processor: Processor | None) -> str | None:
+def chat_template(config: Config, tokenizer: PreTrainedTokenizerBase, processor: Processor | None) -> str | None:
     """Return the chat template of a run: the config's, the tokenizer's or the processor's."""
     chosen = template_text(config.data.override_chat_template, resolver(config))
     own = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None

@@ -24,7 +24,7 @@ from whet.training.store import open_store
 from whet.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from whet.training.environments import Environments
+    from whet.training.episode_source import EpisodeSource
 
 DRY_RUN_ROWS = 2
 
@@ -86,11 +86,11 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
     return trainer
 
 
-def open_environments(run: CheckedRun, console: Console, stack: ExitStack) -> Environments | None:
-    """Open the environment that the config names; None for single turns."""
+def open_environments(run: CheckedRun, console: Console, stack: ExitStack) -> EpisodeSource | None:
+    """Open the environment or harness that the config names; None for single turns."""
     if not run.config.worker.rollout.plays_episodes:
         return None
-    from whet.training.environments import Environments
+    from whet.training.episode_source import open_source
 
     model = run.model
-    return stack.enter_context(Environments(run.config, model.tokenizer, model.ends, model.processor, console.warn))
+    return stack.enter_context(open_source(run.config, model.tokenizer, model.ends, model.processor, console.warn))

@@ -25,7 +25,7 @@ from whet.types import Group, Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.rewards.protocol import SampleScorer
-    from whet.training.environments import Environments
+    from whet.training.episode_source import EpisodeSource
 
 # Validation draws from a stream of its own, the same at every validation, so that two of them compare.
 _VALIDATION_STREAM = 0x76616C
@@ -61,7 +61,7 @@ class Rollouts:
         engine: Engine,
         tokenizer: PreTrainedTokenizerBase,
         scorer: SampleScorer | None,
-        environments: Environments | None = None,
+        environments: EpisodeSource | None = None,
     ) -> None:
         self.config = config  # of the current stage
         self.engine = engine

@@ -32,7 +32,7 @@ from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.rewards.protocol import SampleScorer
-    from whet.training.environments import Environments
+    from whet.training.episode_source import EpisodeSource
 
 
 class Trainer(FitLoop):
@@ -50,7 +50,7 @@ class Trainer(FitLoop):
         interrupt: Interrupt,
         console: Console,
         total_steps: int,
-        environments: Environments | None = None,
+        environments: EpisodeSource | None = None,
     ) -> None:
         """`scorer` is None where the caller or environments alone give scores."""
         super().__init__(run.config, store, interrupt, console, total_steps)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from whet.config.checks.run import Check, known_values, run_checks
 from whet.config.files import PICKLE, is_template_text, resolve_path
@@ -86,9 +87,16 @@ def _reward(config: Config) -> Iterator[str]:
 
 
 def _environment(config: Config) -> Iterator[str]:
-    path = (config.worker.rollout.env or "").rpartition(":")[0]
-    if path.endswith((".py", PICKLE)) and not os.path.isfile(resolve_path(config, path)):
-        yield _missing(config, "worker.rollout.env", path, "file")
+    rollout = config.worker.rollout
+    for key, spec in (("env", rollout.env), ("agent", rollout.agent)):
+        path = (spec or "").rpartition(":")[0]
+        if path.endswith((".py", PICKLE)) and not os.path.isfile(resolve_path(config, path)):
+            yield _missing(config, f"worker.rollout.{key}", path, "file")
+    given: dict[str, Any] = {"agent": rollout.agent, "agent_command": rollout.agent_command, "env": rollout.env}
+    given |= {"tools": rollout.tools or None, "interaction": rollout.interaction}
+    named = [f"worker.rollout.{key}" for key, value in given.items() if value is not None]
+    if rollout.has_harness and len(named) > 1:
+        yield f"{' and '.join(named[:2])} are both set, and exclude each other: drop one"
 
 
 def _tools(config: Config) -> Iterator[str]:

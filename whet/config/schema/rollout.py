@@ -82,6 +82,11 @@ class RolloutConfig:
         default_factory=dict, metadata=about("keyword arguments of the environment's constructor")
     )
     env_timeout: float = key(60.0, "seconds that one call of an environment may take", above=0, most=1_000_000)
+    agent: str | None = key(
+        None, "harness that calls the policy over HTTP: path.py:function or package.module:function"
+    )
+    agent_command: str | None = key(None, "the same as a command line, started for every sample")
+    agent_timeout: float = key(600.0, "seconds that a harness may take for one sample", above=0, most=1_000_000)
     max_turns: int = key(16, "most turns of the policy in an episode", least=1, most=1_000_000)
     max_turn_tokens: int | None = key(
         None, "most tokens of one turn; null = what is left of data.max_response_length", least=1, most=10_000_000
@@ -109,5 +114,10 @@ class RolloutConfig:
 
     @property
     def plays_episodes(self) -> bool:
-        """True if an environment answers the policy."""
-        return self.env is not None or bool(self.tools) or self.interaction is not None
+        """True if an environment or a harness answers the policy."""
+        return self.env is not None or bool(self.tools) or self.interaction is not None or self.has_harness
+
+    @property
+    def has_harness(self) -> bool:
+        """True if a program calls the policy over HTTP."""
+        return self.agent is not None or self.agent_command is not None

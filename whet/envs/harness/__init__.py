@@ -1,0 +1,1 @@
+"""Programs that call the policy over HTTP: the endpoint that answers them, and how they are started and ended."""

@@ -1,0 +1,59 @@
+"""Rewards that a harness returns, prints or posts: a number, a dict of scores, or nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+from whet.envs.observations import BadResultError
+
+REWARDS = ("reward", "overall", "score")  # names of the reward among scores, the first that is there
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The outcome of a harness."""
+
+    reward: float | None = None  # None where the reward function says it
+    info: dict[str, float] = field(default_factory=dict)  # other scores, for metrics
+    end: str | None = None
+
+
+def read_scores(value: Any) -> Scores:
+    """Read an outcome; `BadResultError` for what is none."""
+    if value is None:
+        return Scores()
+    if _is_number(value):
+        return Scores(float(value))
+    if not isinstance(value, Mapping):
+        raise BadResultError(f"expected a number, a dict of numbers or None, and it is a {type(value).__name__}")
+    end = value.get("end")
+    given = {str(name): number for name, number in value.items() if name != "end"}
+    wrong = [name for name, number in given.items() if not _is_number(number) and not isinstance(number, bool)]
+    if wrong:
+        raise BadResultError(f"{wrong[0][:100]} of the scores must be a finite number")
+    if given and not any(name in given for name in REWARDS):
+        raise BadResultError(f"scores need a reward, by one of the names {', '.join(REWARDS)}")
+    numbers = {name: float(number) for name, number in given.items()}
+    reward = next((numbers.pop(name) for name in REWARDS if name in numbers), None)
+    return Scores(reward, numbers, None if end is None else str(end)[:100])
+
+
+def printed_scores(text: str) -> Scores:
+    """Read the last line of a program's output where it is a number, an object or null in JSON, else nothing."""
+    lines = text.strip().splitlines()
+    try:
+        value = json.loads(lines[-1]) if lines else None
+    except (ValueError, RecursionError):
+        return Scores()
+    if isinstance(value, (str, list, bool)):
+        return Scores()
+    return read_scores(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
