@@ -17,10 +17,12 @@ must be reported wherever a part of the turn is missing; turns without either ev
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +105,10 @@ class Chats:
         self.respells = seed % 2 == 1  # True if the policy spells turns in its own way
 
     def text(self, most: int = 8) -> str:
-        """Return a few words."""
+        """Return a few words, the first of which stands nowhere else."""
         words = WORDS.split(" ")
-        chosen = " ".join(self._random.choice(words) for _ in range(self._random.randint(1, most)))
-        return chosen.strip() or "ok"
+        chosen = [self._random.choice(words) for _ in range(self._random.randint(0, most))]
+        return " ".join(["".join(self._random.choices("bdgkmpt", k=9)), *chosen]).strip()
 
     def turn(self, last: bool) -> Message:
         """Return a turn of the policy's."""
@@ -130,11 +132,11 @@ class Chats:
         return [tool_message(ToolCall(each["function"]["name"], {}, each["id"]), self.text()) for each in calls]
 
     def respelt(self, text: str, turn: Message) -> str:
-        """Return a turn with a blank inside the first of its parts."""
+        """Return a turn with a blank inside the first word of a part."""
         names = [call["function"]["name"] for call in turn.get("tool_calls", ())]
         parts = [part for part in (turn.get("reasoning_content"), turn["content"], *names) if part and part in text]
-        inside = [text.index(part) + 1 for part in parts if len(part) > 1 and part[:2].isalpha()]
-        return text[: inside[0]] + " " + text[inside[0] :] if inside else text
+        place = text.rindex(parts[0]) + 1 if parts else 0
+        return f"{text[:place]} {text[place:]}" if parts else text
 
     def rounds(self) -> list[bool]:
         """Return for each turn whether it calls nothing."""
@@ -154,12 +156,29 @@ def most_calls(turns: TurnTemplate) -> int:
     return 3
 
 
+def remembered(render: Callable[..., str]) -> Callable[..., str]:
+    """Return a function that renders no chat twice: the check and what it checks ask for the same ones."""
+    known: dict[str, str] = {}
+
+    def rendered(messages: list[Message], is_open: bool, form: Any = None) -> str:
+        name = json.dumps([messages, is_open, str(form)], sort_keys=True)
+        if name not in known:
+            if len(known) > 100:
+                known.clear()
+            known[name] = render(messages, is_open, form)
+        return known[name]
+
+    return rendered
+
+
 def check(template: str, count: int) -> tuple[Counter[str], list[str]]:
     """Return counts of what happened in `count` conversations, and the problems."""
     tokenizer = make_tokenizer(template)
     found: Counter[str] = Counter()
     problems: list[str] = []
     turns = [TurnTemplate(tokenizer, TOOLS), TurnTemplate(tokenizer)]
+    for each in turns:
+        each._rendering.render = remembered(each._rendering.render)  # type: ignore[method-assign]
     most = most_calls(turns[0])
     found["one call"] = int(most == 1)
     for seed in range(count):
@@ -192,6 +211,7 @@ def converse(
         found["wrong"] += 1
         problems.append(f"{name}: the first prompt has other ids than its text")
         return
+    merges = False
     for last in chats.rounds():
         turn = chats.turn(last)
         added = chats.results(turn)
@@ -215,7 +235,7 @@ def converse(
         tail = full if result.rewritten else full[len(before + text) :] if keeps else result.text
         wrong = _difference(result.text, tail) if keeps in (None, not result.rewritten) else f"{kind} ({result.reason})"
         # A tokenizer may merge over the beginning of a turn: then the whole has other tokens of the same text.
-        merges = not result.rewritten and seen + written != encode(held + drawn)
+        merges = not result.rewritten and (merges or seen + written != encode(held + drawn))
         found["merged"] += merges
         seen = result.ids if result.rewritten else seen + written + result.ids
         held = tail if result.rewritten else held + drawn + tail
@@ -224,7 +244,6 @@ def converse(
         if wrong:
             found["wrong"] += 1
             problems.append(f"{name}: {wrong} after {(before + drawn)[-90:]!r}")
-        if wrong or merges:
             return
 
 
