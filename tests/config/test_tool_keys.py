@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.config import load_config
+from whet.config import check_files, load_config
 from whet.errors import UserError
 
 VERL = "actor_rollout_ref.rollout.multi_turn."
@@ -49,5 +49,5 @@ def test_verls_names_set_the_keys_of_tools(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError) as error:
-        load_config(arguments)
+        check_files(load_config(arguments))
     assert words in " ".join(str(error.value).split())

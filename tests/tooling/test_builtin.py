@@ -76,5 +76,5 @@ def test_search_refuses_files_without_passages(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no corpus nowhere\.jsonl"):
         Search("nowhere.jsonl")
     (tmp_path / "docs.jsonl").write_text('{"title": "x"}\n')
-    with pytest.raises(UserError, match="docs.jsonl"):
+    with pytest.raises(UserError, match=r"docs\.jsonl"):
         Search(str(tmp_path / "docs.jsonl")).execute("a", {"query": "x"})

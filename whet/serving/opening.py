@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from whet.assets import resolve_model
 from whet.chat.calls.hermes import BEGIN, END
-from whet.chat.calls.registry import FORMATS
+from whet.chat.calls.registry import FORMATS, format_name
 from whet.config import Config, local_name, resolve_path
 from whet.data.chat import template_text
 from whet.errors import UserError
