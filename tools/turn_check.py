@@ -5,18 +5,24 @@
 FOLDER holds `*.jinja` files, such as those of the PyPI packages trl and vllm or of llama.cpp's models/templates. Every
 template gets a byte-level tokenizer trained on the spot, with the special tokens that the template mentions.
 
-The policy writes each turn as the template spells it. After each turn, for what `TurnTemplate` returns:
-- not rewritten: prompt + written + appended decodes to the rendering of the whole conversation, and has its token ids;
-- rewritten: the rendering does indeed not begin with what the engine holds, and the new prompt has its token ids.
+The policy writes each turn as the template spells it, or (every other conversation) with a blank somewhere inside, so
+that no rendering begins with it. What follows the turn is read off the rendering of the whole conversation:
+- it begins with the turn's prompt and the turn: `TurnTemplate.append` must return exactly the text behind them, and
+  all ids together must be those of the whole text ("kept");
+- it does not: `append` must report a rewriting, and return the prompt of the whole conversation ("split").
+Turns that a template does not show as they are (it leaves out reasoning, say) have no such rendering: then a rewriting
+must be reported wherever a part of the turn is missing; turns without either evidence are counted as "unproven".
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,18 +99,20 @@ def make_tokenizer(template: str) -> PreTrainedTokenizerFast:
 class Chats:
     """Random conversations, as functions of a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, most_calls: int = 3) -> None:
         self._random = random.Random(seed)
+        self._most_calls = most_calls
+        self.respells = seed % 2 == 1  # True if the policy spells turns in its own way
 
     def text(self, most: int = 8) -> str:
-        """Return a few words; some end or begin with white space."""
+        """Return a few words, the first of which stands nowhere else."""
         words = WORDS.split(" ")
-        chosen = " ".join(self._random.choice(words) for _ in range(self._random.randint(1, most)))
-        return chosen.strip() or "ok"
+        chosen = [self._random.choice(words) for _ in range(self._random.randint(0, most))]
+        return " ".join(["".join(self._random.choices("bdgkmpt", k=9)), *chosen]).strip()
 
     def turn(self, last: bool) -> Message:
         """Return a turn of the policy's."""
-        calls = [] if last else [self._call() for _ in range(self._random.choice((1, 1, 2, 3)))]
+        calls = [] if last else [self._call() for _ in range(min(self._most_calls, self._random.choice((1, 1, 2, 3))))]
         content = self.text() if last or self._random.random() < 0.3 else ""
         reasoning = self.text() if self._random.random() < 0.5 else None
         return assistant_message(content, reasoning, calls)
@@ -123,6 +131,13 @@ class Chats:
             return [{"role": "user", "content": self.text()}]
         return [tool_message(ToolCall(each["function"]["name"], {}, each["id"]), self.text()) for each in calls]
 
+    def respelt(self, text: str, turn: Message) -> str:
+        """Return a turn with a blank inside the first word of a part."""
+        names = [call["function"]["name"] for call in turn.get("tool_calls", ())]
+        parts = [part for part in (turn.get("reasoning_content"), turn["content"], *names) if part and part in text]
+        place = text.rindex(parts[0]) + 1 if parts else 0
+        return f"{text[:place]} {text[place:]}" if parts else text
+
     def rounds(self) -> list[bool]:
         """Return for each turn whether it calls nothing."""
         return [
@@ -130,19 +145,45 @@ class Chats:
         ]
 
 
+def most_calls(turns: TurnTemplate) -> int:
+    """Return 1 for a template that refuses several calls in one turn."""
+    calls = [ToolCall("add", {"city": "Bern"}, "abcdefghi"), ToolCall("add", {"city": "Rome"}, "bcdefghij")]
+    chat = [{"role": "user", "content": "q"}, assistant_message("", None, calls)]
+    try:
+        turns._rendering.render([*chat, *(tool_message(call, "r") for call in calls)], True)
+    except UserError:
+        return 1
+    return 3
+
+
+def remembered(render: Callable[..., str]) -> Callable[..., str]:
+    """Return a function that renders no chat twice: the check and what it checks ask for the same ones."""
+    known: dict[str, str] = {}
+
+    def rendered(messages: list[Message], is_open: bool, form: Any = None) -> str:
+        name = json.dumps([messages, is_open, str(form)], sort_keys=True)
+        if name not in known:
+            if len(known) > 100:
+                known.clear()
+            known[name] = render(messages, is_open, form)
+        return known[name]
+
+    return rendered
+
+
 def check(template: str, count: int) -> tuple[Counter[str], list[str]]:
-    """Return counts of what happened in `count` conversations, and the first problems."""
+    """Return counts of what happened in `count` conversations, and the problems."""
     tokenizer = make_tokenizer(template)
     found: Counter[str] = Counter()
     problems: list[str] = []
-    turns: dict[bool, TurnTemplate] = {}
+    turns = [TurnTemplate(tokenizer, TOOLS), TurnTemplate(tokenizer)]
+    for each in turns:
+        each._rendering.render = remembered(each._rendering.render)  # type: ignore[method-assign]
+    most = most_calls(turns[0])
+    found["one call"] = int(most == 1)
     for seed in range(count):
-        chats = Chats(seed)
-        with_tools = seed % 4 != 0
-        if with_tools not in turns:
-            turns[with_tools] = TurnTemplate(tokenizer, TOOLS if with_tools else None)
         try:
-            converse(turns[with_tools], tokenizer, chats, found, problems, f"seed {seed}")
+            converse(turns[seed % 4 == 0], tokenizer, Chats(seed, most), found, problems, f"seed {seed}")
         except UserError as error:
             found["refused"] += 1
             if found["refused"] == 1:
@@ -165,49 +206,59 @@ def converse(
 
     messages: list[Message] = [{"role": "user", "content": chats.text()}]
     seen = turns.prompt(messages)
-    same_text = same_ids = True  # as the rendering of the conversation so far
+    held = turns._rendering.render_all([(messages, True)])[0]  # text that the engine holds
+    if seen != encode(held):
+        found["wrong"] += 1
+        problems.append(f"{name}: the first prompt has other ids than its text")
+        return
+    merges = False
     for last in chats.rounds():
         turn = chats.turn(last)
         added = chats.results(turn)
-        before, after, full = turns._rendering.render_all(
-            [(messages, True), ([*messages, turn], False), ([*messages, turn, *added], True)]
-        )
+        chat = [*messages, turn, *added]
+        before, after, full = turns._rendering.render_all([(messages, True), ([*messages, turn], False), (chat, True)])
         text, is_native = written_text(turns, turn, before, after)
-        try:
-            turns._rendering.render([*messages, turn, *added], True)
-        except UserError:  # the template takes no such conversation: calls are rendered as text
-            is_native = False
-            found["as text"] += 1
-        written = encode(text)
-        messages.append(turn)
-        result = turns.append(messages, written, added)
-        messages += added
+        drawn = chats.respelt(text, turn) if chats.respells else text
+        written = encode(drawn)
+        result = turns.append([*messages, turn], written, added)
+        messages = chat
         found["turns"] += 1
-        if result.rewritten:
-            found[f"split:{result.reason}"] += 1
-            seen, needless = result.ids, same_text and is_native and full.startswith(before + text)
-            found["needless"] += needless
-            if needless:
-                problems.append(f"{name}: needless split ({result.reason}) after {before[-30:] + text!r}")
-            same_text = same_ids = True
+        keeps = full.startswith(before + text) if is_native else None
+        if keeps is None and not _shows(turn, before, full):
+            keeps = False
+        kind = "split" if result.rewritten else "kept"
+        if keeps is None:
+            found["unproven"] += 1
         else:
-            found["exact"] += 1
-            # A tokenizer may merge over the beginning of a turn: then the whole has other tokens of the same text.
-            same_ids = same_ids and encode(before) + written == encode(before + text)
-            same_text = same_text and is_native
-            seen = seen + written + result.ids
-        found["compared"] += same_text
-        found["ids compared"] += same_text and same_ids
-        spelt = tokenizer.decode(seen, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        if same_text and spelt != full:
-            at = next((i for i, (a, b) in enumerate(zip(spelt, full)) if a != b), min(len(spelt), len(full)))
-            problems.append(f"{name}: {spelt[max(0, at - 60) : at + 60]!r} not {full[max(0, at - 60) : at + 60]!r}")
-        elif same_text and same_ids and seen != encode(full):
-            problems.append(f"{name}: ids differ from those of the rendering")
-        else:
-            continue
-        found["wrong"] += 1
-        return
+            found[kind if drawn == text else f"{kind} respelt"] += 1
+        found[f"reason:{result.reason}"] += result.rewritten
+        tail = full if result.rewritten else full[len(before + text) :] if keeps else result.text
+        wrong = _difference(result.text, tail) if keeps in (None, not result.rewritten) else f"{kind} ({result.reason})"
+        # A tokenizer may merge over the beginning of a turn: then the whole has other tokens of the same text.
+        merges = not result.rewritten and (merges or seen + written != encode(held + drawn))
+        found["merged"] += merges
+        seen = result.ids if result.rewritten else seen + written + result.ids
+        held = tail if result.rewritten else held + drawn + tail
+        if not wrong and not merges and seen != encode(held):
+            wrong = "ids differ from those of the text"
+        if wrong:
+            found["wrong"] += 1
+            problems.append(f"{name}: {wrong} after {(before + drawn)[-90:]!r}")
+            return
+
+
+def _shows(turn: Message, before: str, full: str) -> bool:
+    """Return True if a rendering begins with a turn's prompt and has all parts of the turn behind it."""
+    names = [call["function"]["name"] for call in turn.get("tool_calls", ())]
+    parts = [turn["content"].strip(), (turn.get("reasoning_content") or "").strip(), *names]
+    return full.startswith(before) and all(part in full[len(before) :] for part in parts)
+
+
+def _difference(text: str, wanted: str) -> str:
+    if text == wanted:
+        return ""
+    at = next((i for i, (a, b) in enumerate(zip(text, wanted)) if a != b), min(len(text), len(wanted)))
+    return f"{text[max(0, at - 40) : at + 40]!r} not {wanted[max(0, at - 40) : at + 40]!r}"
 
 
 def written_text(turns: TurnTemplate, turn: Message, before: str, after: str) -> tuple[str, bool]:
@@ -249,10 +300,10 @@ def main() -> int:
             print(f"{file.stem:45} cannot be used: {type(error).__name__}: {str(error)[:150]}")
             continue
         wrong += found["wrong"]
-        splits = " ".join(f"{name[6:]}={number}" for name, number in sorted(found.items()) if name.startswith("split:"))
-        counts = " ".join(f"{name}={found[name]}" for name in ("turns", "exact", "refused", "needless", "wrong"))
-        compared = f"compared={found['compared']}/{found['ids compared']}"
-        print(f"{file.stem:45} {counts} {compared} splits[{splits}]", flush=True)
+        names = ("turns", "kept", "kept respelt", "split", "split respelt", "unproven", "merged", "refused", "wrong")
+        counts = " ".join(f"{name.replace(' ', '_')}={found[name]}" for name in (*names, "one call"))
+        reasons = " ".join(f"{name[7:]}={n}" for name, n in sorted(found.items()) if name.startswith("reason:") and n)
+        print(f"{file.stem:45} {counts} [{reasons}]", flush=True)
         for problem in problems[: options.problems]:
             print(f"    {problem}")
     return 1 if wrong else 0

@@ -102,10 +102,8 @@ def test_the_asynchronous_client_streams_many_at_once(server):
     assert streamed == whole
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_tool_calls(client, server, monkeypatch, stream):
-    """The model is random, so its tokens are replaced by those of a model that calls tools; all else is real."""
-    text = 'I look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
+def script(server, monkeypatch, text):
+    """Replace the tokens of the random model by those of one that calls tools; all else is real."""
     tokenizer = server.service.engine._stop._tokenizer
     ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     engine: NativeEngine = server.service.engine
@@ -118,16 +116,61 @@ def test_tool_calls(client, server, monkeypatch, stream):
         real(drawn)
 
     monkeypatch.setattr(engine, "_append", scripted)
-    options = {"model": NAME, "messages": ASK, "tools": [TOOL]}
+
+
+def answered(client, stream, **options):
+    options = {"model": NAME, "messages": ASK, "tools": [TOOL]} | options
     if stream:
         with client.chat.completions.stream(**options) as events:
-            choice = events.get_final_completion().choices[0]
-    else:
-        choice = client.chat.completions.create(**options).choices[0]
-    (call,) = choice.message.tool_calls
-    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Bern"})
-    assert choice.message.content == "I look.\n"
+            return events.get_final_completion().choices[0]
+    return client.chat.completions.create(**options).choices[0]
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls(client, server, monkeypatch, stream):
+    text = f"<think>\nWhere?\n</think>\n\nI look.\n{CALL}\n{CALL}"
+    script(server, monkeypatch, text)
+    choice = answered(client, stream)
+    assert [call.function.name for call in choice.message.tool_calls] == ["weather"] * 2
+    assert json.loads(choice.message.tool_calls[1].function.arguments) == {"city": "Bern"}
+    assert choice.message.content == "I look."
     assert choice.finish_reason == "tool_calls"
-    without = client.chat.completions.create(**options, tool_choice="none").choices[0]
+    without = client.chat.completions.create(model=NAME, messages=ASK, tools=[TOOL], tool_choice="none").choices[0]
     assert without.message.content == text
     assert without.finish_reason == "stop"
+
+
+def test_reasoning_is_kept_apart_and_can_be_sent_back(client, server, monkeypatch):
+    script(server, monkeypatch, f"<think>\nWhere?\n</think>\n\n{CALL}")
+    message = answered(client, False).message
+    assert message.reasoning_content == "Where?"
+    streamed = client.chat.completions.create(model=NAME, messages=ASK, tools=[TOOL], stream=True)
+    deltas = [chunk.choices[0].delta for chunk in streamed if chunk.choices]
+    assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == "Where?"
+    turn = message.model_dump(exclude_none=True)
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+    assert answered(client, False, messages=[*ASK, turn, result]).message.tool_calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_calls_can_be_forced(client, server, monkeypatch, stream, choice):
+    script(server, monkeypatch, '{"city": "Bern"}}\n</tool_call>')  # the rest is in the prompt
+    made = answered(client, stream, tool_choice=choice)
+    (call,) = made.message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Bern"})
+    assert (made.message.content, made.finish_reason) == (None, "tool_calls")
+
+
+def test_tool_choices_that_cannot_be(client):
+    named = {"type": "function", "function": {"name": "other"}}
+    for options, match in (
+        ({"tools": [TOOL], "tool_choice": named}, "no tool other"),
+        ({"tool_choice": "required"}, "there are no tools"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=match):
+            client.chat.completions.create(model=NAME, messages=ASK, **options)

@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from whet.assets.tokenizer import make_tokenizer
+from whet.chat.calls.registry import FORMATS
 from whet.serving.text import Detokenizer, StopCut, Vocabulary
-from whet.serving.tools import ToolSplit, read_call
+from whet.serving.tools import CallReader, ToolSplit
 
 BYTES = make_tokenizer(["the answer is seven", "żółć 北京 🙂🙃"] * 3, vocab_size=320)
 
@@ -85,31 +86,83 @@ CALLS = (
 )
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 11, 1000])
-def test_calls_are_found_however_the_text_is_cut(step):
-    split, text, calls = ToolSplit(), "", []
-    for at in range(0, len(CALLS), step):
-        shown, found = split.add(CALLS[at : at + step])
-        text, calls = text + shown, calls + found
-    shown, found = split.finish()
-    assert text + shown == "Let me look.\n"
-    assert [(c.name, c.arguments) for c in calls + found] == [("weather", '{"city": "Bern"}'), ("time", '{"zone": 1}')]
-    assert len({c.id for c in calls}) == 2
+def taken(form, text, step, **options):
+    """Return what a response becomes in pieces of so many characters: text, reasoning and calls."""
+    split, told, thought = ToolSplit(CallReader(FORMATS.find(form), **options)), "", ""
+    for at in range(0, len(text), step):
+        shown, reasoning = split.add(text[at : at + step])
+        told, thought = told + shown, thought + reasoning
+    shown, reasoning, calls = split.finish()
+    assert len({call.id for call in calls}) == len(calls)
+    return told + shown, thought + reasoning, [(call.name, call.arguments) for call in calls]
+
+
+WEATHER = ("weather", '{"city": "Bern"}')
+PARAMETERS = {"n": {"type": "integer"}, "city": {"type": "string"}}
+TYPED = [{"type": "function", "function": {"name": "add", "parameters": {"properties": PARAMETERS}}}]
+STEPS = (1, 2, 3, 7, 11, 1000)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "wanted"),
+    [
+        ("hermes", CALLS, ("Let me look.", "", [WEATHER, ("time", '{"zone": 1}')])),
+        (
+            "hermes",
+            f"<think>\nIs it?\n</think>\n\n{CALLS}",
+            ("Let me look.", "Is it?", [WEATHER, ("time", '{"zone": 1}')]),
+        ),
+        ("hermes", "<think>a <tool_call>{}</tool_call> b</think>\n\n4", ("4", "a <tool_call>{}</tool_call> b", [])),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}', ("", "", [("f", "{}")])),
+        ("hermes", '<think>now <tool_call>{"name": "f", "arguments": {}}</tool_call>', ("", "now", [("f", "{}")])),
+        ("llama", '{"name": "weather", "parameters": {"city": "Bern"}}', ("", "", [WEATHER])),
+        ("llama", "The set {1, 2} has two.", ("The set {1, 2} has two.", "", [])),
+        ("pythonic", "[weather(city='Bern')]", ("", "", [WEATHER])),
+        ("mistral", 'Well.[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Bern"}}]', ("Well.", "", [WEATHER])),
+        ("mistral", "[THINK]hm[/THINK]4", ("4", "hm", [])),
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=add>\n<parameter=n>\n3\n</parameter>\n<parameter=city>\n4\n</parameter>\n"
+            "</function>\n</tool_call>",
+            ("", "", [("add", '{"n": 3, "city": "4"}')]),
+        ),
+        (
+            "gptoss",
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+            '<|constrain|>json<|message|>{"city": "Bern"}<|call|>',
+            ("", "hm", [WEATHER]),
+        ),
+        ("gptoss", "<|channel|>final<|message|>It is 4.<|return|>", ("It is 4.", "", [])),
+    ],
+)
+def test_calls_and_reasoning_are_found_however_the_text_is_cut(form, text, wanted):
+    for step in STEPS:
+        assert taken(form, text, step, tools=TYPED) == wanted, step
 
 
 @pytest.mark.parametrize(
     "text",
-    ["<tool_call>{not json}</tool_call>", '<tool_call>{"name": 3}</tool_call>', "a < b <tool", "<tool_call>", "plain"],
+    [
+        "<tool_call>{not json}</tool_call>",
+        '<tool_call>{"name": 3}</tool_call>',
+        "a < b <tool",
+        "<tool_call>",
+        "plain ",
+        "<th",
+    ],
 )
 def test_what_is_no_call_stays_text(text):
-    split = ToolSplit()
-    shown, calls = split.add(text)
-    rest, more = split.finish()
-    assert (shown + rest, calls + more) == (text, [])
+    for step in STEPS:
+        assert taken("hermes", text, step) == (text, "", [])
 
 
-def test_the_closing_tag_may_be_missing_at_the_end():
-    split = ToolSplit()
-    assert split.add('<tool_call>{"name": "f", "arguments": {}}') == ("", [])
-    assert [call.name for call in split.finish()[1]] == ["f"]
-    assert read_call('{"name": "f", "arguments": [1]}') is None
+def test_reasoning_that_began_in_the_prompt():
+    for step in STEPS:
+        assert taken("hermes", "hm\n</think>\n\n4", step, thinks=True) == ("4", "hm", [])
+        assert taken("hermes", "and so on ", step, thinks=True) == ("", "and so on", [])
+
+
+def test_a_call_that_began_in_the_prompt():
+    begun = '</think>\n\n<tool_call>\n{"name": "weather", "arguments": '
+    for step in STEPS:
+        assert taken("hermes", '{"city": "Bern"}}\n</tool_call>', step, begun=begun, thinks=True) == ("", "", [WEATHER])

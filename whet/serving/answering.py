@@ -26,6 +26,7 @@ from whet.serving.outbox import Outbox
 from whet.serving.prompts import Job
 from whet.serving.requests import ChatRequest, Sampling
 from whet.serving.service import LARGE, Service
+from whet.serving.tools import CallReader
 from whet.serving.writer import Added, Writer
 
 R = TypeVar("R", bound=Sampling)
@@ -154,10 +155,12 @@ class Answering(Generic[R]):
                 yield index, writers[index].add(piece)
 
     def _writers(self, job: Job) -> list[Writer]:
-        tools = isinstance(self._request, ChatRequest) and bool(self._request.tools)
-        tools = tools and getattr(self._request, "tool_choice", None) != "none"
-        vocabulary, stop = self._service.vocabulary, job.params.stop
-        return [Writer(vocabulary, self._request, stop, tools) for _ in range(len(job.prompts) * job.params.n)]
+        vocabulary, stop, reader = self._service.vocabulary, job.params.stop, None
+        if isinstance(self._request, ChatRequest) and self._request.offered:
+            service = self._service
+            tools = [tool.model_dump(exclude_none=True) for tool in self._request.offered]
+            reader = CallReader(service.format, service.marked, tools, job.begun, job.thinks)
+        return [Writer(vocabulary, self._request, stop, reader) for _ in range(len(job.prompts) * job.params.n)]
 
     def _usage(self, job: Job) -> Usage:
         prompt, written = job.prompt_tokens, self._written

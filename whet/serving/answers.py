@@ -102,6 +102,7 @@ class AssistantAnswer(Answer):
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: None = None
+    reasoning_content: str | None = None  # with tools: what the model thought before it answered
     tool_calls: list[ToolCallAnswer] | None = None
 
 
@@ -134,6 +135,7 @@ class Delta(Answer):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
 
     @model_serializer(mode="wrap")

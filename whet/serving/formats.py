@@ -61,7 +61,7 @@ class Form(ABC, Generic[R]):
         """The event that has the token counts."""
 
     def _silent(self, added: Added) -> bool:
-        told = added.text or added.calls or added.finish is not None
+        told = added.text or added.reasoning or added.calls or added.finish is not None
         return not told and not self._with_ids and not self._with_log_probs
 
     def _first(self, index: int) -> bool:
@@ -86,6 +86,7 @@ class ChatForm(Form[ChatRequest]):
                 index=index,
                 message=AssistantAnswer(
                     content=added.text or (None if added.calls else ""),
+                    reasoning_content=added.reasoning or None,
                     tool_calls=[_call(each) for each in added.calls] or None,
                 ),
                 logprobs=writer.chat_logprobs(added) if self._with_log_probs else None,
@@ -111,7 +112,8 @@ class ChatForm(Form[ChatRequest]):
             index=index,
             delta=Delta(
                 role="assistant" if first else None,
-                content=added.text if added.text or (first and not calls) else None,
+                content=added.text if added.text or (first and not calls and not added.reasoning) else None,
+                reasoning_content=added.reasoning or None,
                 tool_calls=calls or None,
             ),
             logprobs=writer.chat_logprobs(added) if self._with_log_probs else None,

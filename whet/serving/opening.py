@@ -11,6 +11,8 @@ import torch
 from transformers import PretrainedConfig
 
 from whet.assets import resolve_model
+from whet.chat.calls.hermes import BEGIN, END
+from whet.chat.calls.registry import FORMATS, format_name
 from whet.config import Config, local_name, resolve_path
 from whet.data.chat import template_text
 from whet.errors import UserError
@@ -25,7 +27,6 @@ from whet.serving.naming import model_folder, served_name
 from whet.serving.prompts import PromptMaker
 from whet.serving.service import Service
 from whet.serving.text import Vocabulary
-from whet.serving.tools import BEGIN, END
 from whet.training.device import Placement, choose_placement, choose_threads
 
 _CACHE_SHARE = 0.5  # of the free memory of a host, for keys and values
@@ -45,6 +46,9 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
     ends = end_ids(path, tokenizer)
     processor = load_processor(path, own, tokenizer, chosen.trust_remote_code)
     template = template_text(config.data.override_chat_template, lambda name: str(resolve_path(config, name)))
+    own_template = tokenizer.chat_template or (processor.chat_template if processor is not None else None)
+    used = template or own_template
+    form = FORMATS.find(format_name(config.worker.rollout.tool_format, used if isinstance(used, str) else None))
     config = with_sizes(config, own, placement)
     rollout = config.worker.rollout
     assert rollout.max_model_len is not None
@@ -67,7 +71,7 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
         path=path,
         model=model,
         engine=engine,
-        maker=PromptMaker(tokenizer, processor, config, template, rollout.max_model_len, vocabulary, ends),
+        maker=PromptMaker(tokenizer, processor, config, template, rollout.max_model_len, vocabulary, ends, form),
         vocabulary=Vocabulary(tokenizer, shown=(BEGIN, END)),
         gate=gate,
         metrics=Metrics(
@@ -79,6 +83,7 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
         ),
         token=token,
         slots=rollout.max_num_seqs,
+        format=form,
         sees=processor is not None and engine.capabilities.images,
         started=int(time.time()),
     )

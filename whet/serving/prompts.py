@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat.calls.format import Format
 from whet.config import Config
 from whet.data.chat import IMAGE, PLACE, ChatTemplate
 from whet.data.columns import MediaError, Sources
@@ -23,6 +24,7 @@ from whet.serving.errors import ApiError
 from whet.serving.images import count_pixels
 from whet.serving.lengths import LengthCheck
 from whet.serving.requests import ChatRequest, CompletionRequest, ImagePart, Message, Sampling
+from whet.serving.tools import begun_call
 from whet.types import Media, Prompt
 
 UID = "the request"
@@ -35,6 +37,8 @@ class Job:
 
     prompts: list[Prompt]
     params: SamplingParams
+    begun: str = ""  # text of the response that the prompt ends with, so that a call follows
+    thinks: bool = False  # True if the prompt ends with the beginning of reasoning
 
     @property
     def prompt_tokens(self) -> int:
@@ -54,14 +58,19 @@ class PromptMaker:
         max_len: int,
         vocabulary: int,
         end_ids: frozenset[int],
+        form: Format,
     ) -> None:
-        """`template` replaces the model's own; `max_len` is the most tokens of a prompt with its response."""
+        """`template` replaces the model\'s own; `max_len` is the most tokens of a prompt with its response.
+
+        `form` is the format of calls.
+        """
         self._tokenizer, self._processor, self._rollout = tokenizer, processor, config.worker.rollout
         self._limits = config.serve
         self._chat = ChatTemplate(tokenizer, template, processor)
         limit = config.worker.rollout.limit_images
         self._media = MediaReader(processor, config.data, None, limit) if processor is not None else None
         self.max_len, self.vocabulary, self._end_ids = max_len, vocabulary, end_ids
+        self._form = form
         self._length = LengthCheck(tokenizer, max_len)
 
     def pixels(self, request: Sampling) -> int:
@@ -84,11 +93,16 @@ class PromptMaker:
             self._length.check_tokens(len(request.messages), "messages")
         sources = Sources()
         turns = [self._turn(message, sources, number) for number, message in enumerate(request.messages)]
-        offered = request.tools if request.tool_choice != "none" else None
-        tools = [tool.model_dump(exclude_none=True) for tool in offered] if offered else None
+        begun = begun_call(request, self._form)
+        tools = [tool.model_dump(exclude_none=True) for tool in request.offered] or None
         self._length.check_size(sum(len(turn["content"]) for turn in turns), "messages")
         text = self._chat.write_turns(turns, UID, tools, True)
-        return self._job(request, [self._prompt(text, sources, False, "messages")])
+        begin, end = self._form.thought
+        thinks = text.rstrip().endswith(begin)
+        if begun and thinks:  # a call inside of reasoning is none
+            begun = f"{end}\n\n{begun}"
+        job = self._job(request, [self._prompt(text + begun, sources, False, "messages")])
+        return replace(job, begun=begun, thinks=thinks)
 
     def completion(self, request: CompletionRequest) -> Job:
         """The prompts as they are: text, or token ids."""
@@ -106,6 +120,8 @@ class PromptMaker:
             for call in calls:  # templates write arguments as JSON themselves
                 call["function"]["arguments"] = _arguments(call["function"]["arguments"])
             turn["tool_calls"] = calls
+        if message.role == "assistant" and message.reasoning_content is not None:
+            turn["reasoning_content"] = message.reasoning_content
         if message.role == "tool":
             turn["tool_call_id"] = message.tool_call_id
         elif message.name is not None:

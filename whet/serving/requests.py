@@ -100,6 +100,7 @@ class AssistantMessage(Strict):
     content: str | list[TextPart] | None = None
     name: str | None = None
     refusal: None = None
+    reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
 
 
@@ -128,6 +129,19 @@ class Tool(Strict):
 
     type: Literal["function"]
     function: Function
+
+
+class NamedFunction(Strict):
+    """The function that must be called."""
+
+    name: Name
+
+
+class NamedTool(Strict):
+    """Choice of one tool, which the response must call."""
+
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class StreamOptions(Strict):
@@ -185,12 +199,17 @@ class ChatRequest(Sampling):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOPS), WHOLE] | None = None
     tools: Annotated[list[Tool], Field(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: Annotated[Literal[True], BOOL] | None = None
     response_format: PlainText | None = None
     metadata: dict[str, str] | None = None
     store: Annotated[Literal[False], BOOL] | None = None
     service_tier: Literal["auto", "default"] | None = None
+
+    @property
+    def offered(self) -> list[Tool]:
+        """Tools that the response may call."""
+        return (self.tools or []) if self.tool_choice != "none" else []
 
     @property
     def tokens_wanted(self) -> int | None:

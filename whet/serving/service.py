@@ -11,6 +11,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from whet import __version__
+from whet.chat.calls.format import Format
 from whet.config import Config
 from whet.rollout.engine import Engine, Piece, SamplingParams
 from whet.serving.budget import Budget
@@ -40,14 +41,17 @@ class Service:
     metrics: Metrics
     token: str
     slots: int  # samples that the engine decodes at once
+    format: Format  # of calls of tools
     sees: bool  # whether requests may hold images
     started: int = 0  # when, as the API has it
     readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_READERS, "whet-prompts"))
     large_reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "whet-large"))
+    marked: frozenset[int] = field(init=False)  # tokens left out of responses in which calls are looked for
     pixels: Budget = field(init=False)  # of the images of all requests
     updating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
+        self.marked = self.vocabulary.hidden_but((*self.format.tokens, *self.format.thought))
         self.pixels = Budget(_HELD * self.config.serve.max_pixels)
 
     def reader(self, size: int) -> ThreadPoolExecutor:

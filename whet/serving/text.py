@@ -28,6 +28,11 @@ class Vocabulary:
         # A run of such tokens is characters or it is not, as a whole: one more may change what all of them are.
         self.bytes = frozenset(token for name, token in tokenizer.get_vocab().items() if BYTE.fullmatch(name))
 
+    def hidden_but(self, shown: Iterable[str]) -> frozenset[int]:
+        """Return the tokens to leave out of a text in which some special ones are to be seen."""
+        wanted = set(shown)
+        return frozenset(token for token in self.hidden if self.spell([token]) not in wanted)
+
     def spell(self, ids: Sequence[int]) -> str:
         """The text of tokens as it stands in a response, special tokens included."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -42,9 +47,10 @@ class Vocabulary:
 class Detokenizer:
     """Adds tokens and returns the text that is certain by then; part of a character waits for the rest of it."""
 
-    def __init__(self, vocabulary: Vocabulary, skip_special: bool = True) -> None:
+    def __init__(self, vocabulary: Vocabulary, hidden: frozenset[int] | None = None) -> None:
+        """`hidden` are the tokens that are left out; None for all special ones."""
         self._vocabulary = vocabulary
-        self._hidden = vocabulary.hidden if skip_special else frozenset()
+        self._hidden = vocabulary.hidden if hidden is None else hidden
         self._before: list[int] = []  # written already; some tokenizers write a token otherwise at the start of a text
         self._pending: list[int] = []
 

@@ -9,7 +9,7 @@ from whet.serving.answers import ChatLogprobs, CompletionLogprobs, Finish, Token
 from whet.serving.errors import ApiError
 from whet.serving.requests import Sampling
 from whet.serving.text import Detokenizer, StopCut, Vocabulary
-from whet.serving.tools import Call, ToolSplit
+from whet.serving.tools import Call, CallReader, ToolSplit
 
 
 @dataclass(slots=True)
@@ -17,6 +17,7 @@ class Added:
     """Addition of a piece to a response."""
 
     text: str = ""
+    reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
@@ -26,6 +27,7 @@ class Added:
 
     def __iadd__(self, other: Added) -> Added:
         self.text += other.text
+        self.reasoning += other.reasoning
         if not self.calls:
             self.first_call = other.first_call
         for mine, theirs in zip(self._lists(), other._lists()):
@@ -40,11 +42,15 @@ class Added:
 class Writer:
     """Keeps what one response has not shown yet, and how many calls it has made."""
 
-    def __init__(self, vocabulary: Vocabulary, request: Sampling, stop: tuple[str, ...], tools: bool) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, request: Sampling, stop: tuple[str, ...], reader: CallReader | None
+    ) -> None:
+        """`reader` takes calls out of the response; None where no tools are offered."""
         self._vocabulary = vocabulary
-        self._detokenizer = Detokenizer(vocabulary, request.skip_special_tokens)
+        hidden = vocabulary.hidden if reader is None else reader.hidden
+        self._detokenizer = Detokenizer(vocabulary, hidden if request.skip_special_tokens else frozenset())
         self._cut = StopCut(stop, request.include_stop_str_in_output)
-        self._split = ToolSplit() if tools else None
+        self._split = ToolSplit(reader) if reader is not None else None
         self._offset = 0
         self.calls = 0  # made so far
 
@@ -56,7 +62,7 @@ class Writer:
         if piece.finish is not None:
             text += self._cut.add(self._detokenizer.finish())
             text += self._cut.finish()
-        added = Added(text, [], piece.ids, piece.log_probs, piece.tops, piece.finish)
+        added = Added(text, "", [], piece.ids, piece.log_probs, piece.tops, piece.finish)
         if self._split is not None:
             self._take_calls(added)
         return added
@@ -64,10 +70,10 @@ class Writer:
     def _take_calls(self, added: Added) -> None:
         assert self._split is not None
         ended = added.finish is not None
-        added.text, added.calls = self._split.add(added.text)
+        added.text, added.reasoning = self._split.add(added.text)
         if ended:
-            rest, calls = self._split.finish()
-            added.text, added.calls = added.text + rest, added.calls + calls
+            rest, reasoning, added.calls = self._split.finish()
+            added.text, added.reasoning = added.text + rest, added.reasoning + reasoning
         added.first_call = self.calls
         self.calls += len(added.calls)
         if added.finish == "stop" and self.calls:

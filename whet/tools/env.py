@@ -14,6 +14,7 @@ from whet.chat.messages import Message, Parsed, ToolCall, assistant_message, too
 from whet.envs.host import EnvHost, OverrunError
 from whet.envs.protocol import Action, StepResult
 from whet.tools.arguments import checked
+from whet.tools.loading import close_tools
 from whet.tools.protocol import Tool, ToolError, ToolResult
 from whet.types import Prompt
 
@@ -50,10 +51,7 @@ class Toolbox:
 
     def close(self) -> None:
         """End what tools started."""
-        for tool in self.tools.values():
-            close = getattr(tool, "close", None)
-            if callable(close):
-                close()
+        close_tools(self.tools.values())
         self.host.close()
 
 

@@ -1,10 +1,11 @@
-"""From the config to tools: `./file.py:function`, `package.module:function`, built-in names and verl's tool YAML."""
+"""From the config to tools: functions by file or module, built-in names, MCP servers and verl's tool YAML."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,32 @@ from whet.tools.protocol import Tool
 
 KEY = "worker.rollout.tools"
 TOOLS = Registry(KEY, "whet.tools.builtin", "TOOL", entry_points="whet.tools")
+MCP = "mcp:"  # begins an entry that is the command line or the address of an MCP server
 _METHODS = ("create", "execute", "reward", "release")
 
 
 def load_tools(names: list[str], options: Mapping[str, Any], resolve: Callable[[str], Path] = Path) -> list[Tool]:
     """Return the tools of a config; `options` has keyword arguments of tools by their names."""
     tools: list[Tool] = []
-    for name in names:
-        tools += _load(name, options, resolve)
+    try:
+        for name in names:
+            tools += _load(name, options, resolve)
+        _check_all(tools, names, options)
+    except UserError:
+        close_tools(tools)
+        raise
+    return tools
+
+
+def close_tools(tools: Iterable[Tool]) -> None:
+    """End what tools started."""
+    for tool in tools:
+        close = getattr(tool, "close", None)
+        if callable(close):
+            close()
+
+
+def _check_all(tools: list[Tool], names: list[str], options: Mapping[str, Any]) -> None:
     for tool in tools:
         _check(tool)
     seen: set[str] = set()
@@ -33,7 +52,6 @@ def load_tools(names: list[str], options: Mapping[str, Any], resolve: Callable[[
     unknown = sorted(set(options) - seen - set(names))
     if unknown:
         raise UserError(f"worker.rollout.tool_args: there is no tool {unknown[0]}; there are {', '.join(seen)}")
-    return tools
 
 
 def _load(name: str, options: Mapping[str, Any], resolve: Callable[[str], Path]) -> list[Tool]:
@@ -41,6 +59,14 @@ def _load(name: str, options: Mapping[str, Any], resolve: Callable[[str], Path])
         from whet.tools.verl import load_config
 
         return load_config(Path(resolve(name)))
+    if name.endswith(".json"):
+        from whet.tools.mcp import load_servers, read_servers
+
+        return load_servers(read_servers(Path(resolve(name))), f"{KEY}={name}")
+    if name.startswith(MCP):
+        from whet.tools.mcp import load_servers
+
+        return load_servers(_server(name.removeprefix(MCP).strip(), name), f"{KEY}={name}")
     if name in TOOLS.names:
         return [_made(TOOLS.find(name), name, options)]
     path, colon, attribute = name.rpartition(":")
@@ -49,6 +75,19 @@ def _load(name: str, options: Mapping[str, Any], resolve: Callable[[str], Path])
     if not colon:
         TOOLS.find(name)  # raises with the names that there are
     return [_made(imported(f"{path}.{attribute}", f"{KEY}={name}"), name, options)]
+
+
+def _server(given: str, name: str) -> dict[str, dict[str, Any]]:
+    """Return the server that a command line or an address stands for."""
+    if given.startswith(("http://", "https://")):
+        return {given: {"url": given}}
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise UserError(f"{KEY}={name}: the command line cannot be read: {error}") from None
+    if not words:
+        raise UserError(f"{KEY}={name}: expected mcp:COMMAND or mcp:http://ADDRESS")
+    return {given: {"command": words[0], "args": words[1:]}}
 
 
 def imported(dotted: str, label: str) -> Any:

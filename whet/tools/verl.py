@@ -66,12 +66,27 @@ def load_config(path: Path) -> list[Tool]:
         label = f"{path}: tool {number}"
         config = dict(entry.get("config") or {})
         if config.get("type") == "mcp":
-            raise UserError(f"{label}: tools of MCP servers are not in this version yet; remove the entry")
+            tools += _servers(entry, config, path, label)
+            continue
         schema = entry.get("tool_schema")
         made = _make(entry, label, config, Schema(schema) if schema else None)
         own = schema or _schema_of(made, label)
         tools.append(VerlTool(made, own))
     return tools
+
+
+def _servers(entry: dict[str, Any], config: dict[str, Any], path: Path, label: str) -> list[Tool]:
+    """Return the tools of an entry of type mcp; its class is verl's own and not needed."""
+    from whet.tools.mcp import START_SECONDS, load_servers, read_servers
+
+    settings = entry.get("mcp") or {}
+    name = settings.get("mcp_servers_config_path")
+    if not isinstance(name, str):
+        raise UserError(f"{label}: mcp.mcp_servers_config_path must name a JSON file with mcpServers")
+    beside = path.parent / name  # verl's own files name it from the working directory
+    servers = read_servers(beside if beside.is_file() else Path(name))
+    seconds = float(config.get("timeout") or START_SECONDS)
+    return load_servers(servers, label, list(settings.get("tool_selected_list") or []), seconds)
 
 
 def load_interaction(path: Path) -> Any:

@@ -6,13 +6,11 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from whet.chat.calls.registry import detect, parser
+from whet.chat.calls.registry import format_name
 from whet.config.schema.rollout import RolloutConfig
 from whet.envs.protocol import EnvFactory
 from whet.tools.env import Toolbox, ToolEnv, ToolLimits
 from whet.tools.loading import load_tools
-
-_VERL_NAMES = {"gpt-oss": "gptoss", "llama3_json": "llama", "gemma4": "gemma", "deepseek_v3": "deepseek"}
 
 
 def open_toolbox(rollout: RolloutConfig, resolve: Callable[[str], Path]) -> Toolbox:
@@ -34,6 +32,4 @@ def open_toolbox(rollout: RolloutConfig, resolve: Callable[[str], Path]) -> Tool
 
 def tool_env(toolbox: Toolbox, form: str | None, template: str | None) -> EnvFactory:
     """Return what makes an environment for each sample; without `form` the template says how calls are written."""
-    name = _VERL_NAMES.get(form, form) if form is not None else detect(template)
-    parser(name)  # raises for a format that there is not
-    return functools.partial(ToolEnv, toolbox, name)  # type: ignore[return-value]
+    return functools.partial(ToolEnv, toolbox, format_name(form, template))  # type: ignore[return-value]

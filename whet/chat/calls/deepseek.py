@@ -40,4 +40,6 @@ def _read(inside: str, found: Found) -> None:
     found.add(inside, name, arguments)
 
 
-FORMAT = Format(parse, ("<｜tool▁call▁begin｜>",), (SECTION,), rank=2)
+FORMAT = Format(
+    parse, ("<｜tool▁call▁begin｜>",), (SECTION,), rank=2, tokens=(SECTION, SECTION_END, BEGIN, END, SEPARATOR)
+)

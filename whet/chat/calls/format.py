@@ -26,6 +26,11 @@ class Format:
     marks: tuple[str, ...]  # all of them stand in the chat templates of this format
     opens: tuple[str, ...]  # what a call begins with: a stream holds text back from there on
     rank: int = 0  # of several formats that fit a template the highest is right
+    tokens: tuple[str, ...] = ()  # markers that a vocabulary may have as special tokens
+    thought: tuple[str, str] = (THINK, THOUGHT)  # begin and end of reasoning
+    is_framed: bool = False  # True if text outside of calls is marked up too: a stream waits for the end of the turn
+    forced: str = ""  # what a prompt ends with so that a call must follow, up to the function's name
+    named: str = ""  # what follows the name
 
     def is_for(self, template: str) -> bool:
         """True if a template writes calls in this format."""

@@ -116,4 +116,11 @@ class _Reader:
             self._place += 1
 
 
-FORMAT = Format(parse, ("<|tool_call>",), (BEGIN,), rank=2)
+FORMAT = Format(
+    parse,
+    ("<|tool_call>",),
+    (BEGIN,),
+    rank=2,
+    tokens=(BEGIN, END, QUOTE, "<|channel>", THOUGHT),
+    thought=(THINK, THOUGHT),
+)

@@ -42,4 +42,6 @@ def _read(inside: str, found: Found) -> None:
     found.add(inside, inside[: first if first >= 0 else len(inside)], arguments)
 
 
-FORMAT = Format(parse, ("<arg_key>", "<arg_value>"), (BEGIN,), rank=2)
+FORMAT = Format(
+    parse, ("<arg_key>", "<arg_value>"), (BEGIN,), rank=2, tokens=(BEGIN, END, KEY, KEY_END, VALUE, VALUE_END)
+)

@@ -43,4 +43,11 @@ def _read(header: str, body: str, found: Found) -> None:
     found.add(body, name[0] if name else "", arguments)
 
 
-FORMAT = Format(parse, ("<|channel|>", "to=functions."), (f" {_TO}", "commentary"), rank=3)
+FORMAT = Format(
+    parse,
+    ("<|channel|>", "to=functions."),
+    (f" {_TO}", "commentary"),
+    rank=3,
+    tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS),
+    is_framed=True,
+)

@@ -24,4 +24,11 @@ def parse(text: str) -> Parsed:
     return found.parsed("".join(content), reasoning)
 
 
-FORMAT = Format(parse, ("<tool_call>",), (BEGIN,))
+FORMAT = Format(
+    parse,
+    ("<tool_call>",),
+    (BEGIN,),
+    tokens=(BEGIN, END),
+    forced='<tool_call>\n{"name": "',
+    named='", "arguments": ',
+)

@@ -30,4 +30,6 @@ def parse(text: str) -> Parsed:
     return found.parsed(content + after, reasoning)
 
 
-FORMAT = Format(parse, ("<|tool_call_argument_begin|>",), (SECTION,), rank=2)
+FORMAT = Format(
+    parse, ("<|tool_call_argument_begin|>",), (SECTION,), rank=2, tokens=(SECTION, SECTION_END, BEGIN, ARGUMENTS, END)
+)

@@ -48,4 +48,12 @@ def _read(body: str, found: Found) -> None:
         place = end
 
 
-FORMAT = Format(parse, ("<|eot_id|>", '"parameters"'), ("{", TAG), rank=1)
+FORMAT = Format(
+    parse,
+    ("<|eot_id|>", '"parameters"'),
+    ("{", TAG),
+    rank=1,
+    tokens=(TAG,),
+    forced='{"name": "',
+    named='", "parameters": ',
+)

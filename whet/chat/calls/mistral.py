@@ -43,4 +43,6 @@ def _read_named(part: str, found: Found) -> None:
     found.add(part, name, arguments, given.strip())
 
 
-FORMAT = Format(parse, (BEGIN,), (BEGIN,), rank=2)
+FORMAT = Format(
+    parse, (BEGIN,), (BEGIN,), rank=2, tokens=(BEGIN, ID, ARGUMENTS, THINK, THOUGHT), thought=(THINK, THOUGHT)
+)

@@ -53,4 +53,4 @@ def _read_call(node: ast.expr, source: str, found: Found) -> None:
     found.add(source, name, arguments)
 
 
-FORMAT = Format(parse, (BEGIN,), ("[", BEGIN), rank=2)
+FORMAT = Format(parse, (BEGIN,), ("[", BEGIN), rank=2, tokens=(BEGIN, END))

@@ -45,4 +45,12 @@ def _read(inside: str, closed: bool, found: Found) -> None:
     found.add(inside, inside[start + len(FUNCTION) : named], arguments)
 
 
-FORMAT = Format(parse, ("<function=", "<parameter="), (BEGIN,), rank=2)
+FORMAT = Format(
+    parse,
+    ("<function=", "<parameter="),
+    (BEGIN,),
+    rank=2,
+    tokens=(BEGIN, END),
+    forced=f"{BEGIN}\n{FUNCTION}",
+    named=">\n",
+)

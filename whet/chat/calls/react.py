@@ -34,4 +34,4 @@ def parse(text: str) -> Parsed:
     return found.parsed(content, reasoning)
 
 
-FORMAT = Format(parse, ("Action Input:",), (ACTION,), rank=1)
+FORMAT = Format(parse, ("Action Input:",), (ACTION,), rank=1, is_framed=True)

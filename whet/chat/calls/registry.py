@@ -10,12 +10,20 @@ from whet.config.registry import Registry
 
 FORMATS = Registry("worker.rollout.tool_format", "whet.chat.calls", "FORMAT", entry_points="whet.tool_formats")
 USUAL = "hermes"
+_VERL_NAMES = {"gpt-oss": "gptoss", "llama3_json": "llama", "gemma4": "gemma", "deepseek_v3": "deepseek"}
 
 
 def parser(name: str) -> Callable[[str], Parsed]:
     """Return the function that parses turns in a format; `UserError` for a name that there is not."""
     found: Format = FORMATS.find(name)
     return found.parse
+
+
+def format_name(name: str | None, template: str | None) -> str:
+    """Return a format's name in whet for the one of a config, or else the one that a chat template asks for."""
+    found = _VERL_NAMES.get(name, name) if name is not None else detect(template)
+    FORMATS.find(found)  # raises for a format that there is not
+    return found
 
 
 def detect(template: str | None) -> str:

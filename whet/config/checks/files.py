@@ -104,9 +104,11 @@ def _tools(config: Config) -> Iterator[str]:
     if rollout.env is not None and (rollout.tools or rollout.interaction):
         key = "tools" if rollout.tools else "interaction"
         yield f"worker.rollout.{key} and worker.rollout.env are both set, and exclude each other: drop one"
+    if rollout.multi_turn and not rollout.plays_episodes:
+        yield "worker.rollout.multi_turn=true: set worker.rollout.tools, interaction or env, which make the turns"
     for spec in rollout.tools:
-        path = spec if spec.endswith((".yaml", ".yml")) else spec.rpartition(":")[0]
-        if path.endswith((".py", ".yaml", ".yml")) and not os.path.isfile(resolve_path(config, path)):
+        path = spec if spec.endswith((".yaml", ".yml", ".json")) else spec.rpartition(":")[0]
+        if path.endswith((".py", ".yaml", ".yml", ".json")) and not os.path.isfile(resolve_path(config, path)):
             yield _missing(config, "worker.rollout.tools", path, "file")
     if rollout.interaction is not None and not os.path.isfile(resolve_path(config, rollout.interaction)):
         yield _missing(config, "worker.rollout.interaction", rollout.interaction, "file")

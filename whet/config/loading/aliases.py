@@ -78,6 +78,7 @@ _ROLLOUT = {
     "val_kwargs.temperature": "val_override_config.temperature",
     "val_kwargs.top_p": "val_override_config.top_p",
     "val_kwargs.top_k": "val_override_config.top_k",
+    "multi_turn.enable": "multi_turn",
     "multi_turn.max_assistant_turns": "max_turns",
     "multi_turn.max_parallel_calls": "max_parallel_calls",
     "multi_turn.max_tool_response_length": "max_tool_response_length",

@@ -63,7 +63,6 @@ REPLACED: dict[str, str] = {
     "algorithm.use_kl_in_reward": (
         "set algorithm.use_kl_loss=false for KL in the reward, algorithm.disable_kl=true for none"
     ),
-    "actor_rollout_ref.rollout.multi_turn.enable": "worker.rollout.tools or env makes episodes of several turns",
     "actor_rollout_ref.rollout.multi_turn.max_user_turns": "set worker.rollout.max_turns (the policy's)",
     "actor_rollout_ref.rollout.multi_turn.function_tool_path": "set worker.rollout.tools=[path.py:function]",
     "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template": _TURNS,

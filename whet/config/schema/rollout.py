@@ -93,7 +93,7 @@ class RolloutConfig:
     )
     tools: list[str] = field(
         default_factory=list,
-        metadata=about("tools of the policy: built-in names, path.py:function, or a YAML as verl's"),
+        metadata=about("tools: built-in names, path.py:function, mcp:COMMAND or mcp:URL, or a YAML as verl's"),
     )
     tool_args: dict[str, Any] = field(
         default_factory=dict, metadata=about("arguments of tools' constructors, such as {search: {corpus: docs.jsonl}}")
@@ -108,6 +108,7 @@ class RolloutConfig:
     interaction: str | None = key(
         None, "YAML of a simulated user (verl's interaction) that answers turns without calls"
     )
+    multi_turn: bool = key(False, "verl's switch: true needs tools, an interaction or env, which make the turns")
     val_override_config: dict[str, Any] = field(
         default_factory=dict, metadata=about("sampling parameters for validation, such as {n: 1, temperature: 0}")
     )
