@@ -52,9 +52,11 @@ class DistillConfig:
     @property
     def paths(self) -> dict[str | None, str]:
         """Teachers by data source; None has all others. Empty if the policy is its own teacher."""
-        if self.model_path is None:
-            return {}
-        return {None: self.model_path, **self.model_paths}
+        named: dict[str | None, str] = {}
+        if self.model_path is not None:
+            named[None] = self.model_path
+            named.update(self.model_paths)
+        return named
 
     @property
     def alone(self) -> bool:
