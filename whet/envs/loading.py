@@ -33,6 +33,7 @@ def env_factory(
             raise UserError(f"{KEY}={name}: {made.__name__} has no method {' nor '.join(missing)}")
     options = dict(options or {})
     _check_options(name, made, options)
+    _check_argument(name, options)
     return functools.partial(made, **options) if options else made
 
 
@@ -48,6 +49,17 @@ def _find(name: str, resolve: Callable[[str], Path]) -> Callable[..., Any]:
     if not colon:
         ENVS.find(name)  # raises with the names that there are
     return _of_module(name, path, attribute)
+
+
+def _check_argument(name: str, options: Mapping[str, Any]) -> None:
+    """Let an adapter refuse its argument and options before the run: one may have `check(argument, **options)`."""
+    first, _, argument = name.partition(":")
+    check = getattr(ENVS.find(first), "check", None) if first in ENVS.names else None
+    try:
+        if check is not None:
+            check(argument, **options)
+    except UserError as error:
+        raise UserError(f"{KEY}={name}: {error}") from error
 
 
 def _unpickled(name: str, path: Path) -> Callable[..., Any]:
