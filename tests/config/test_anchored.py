@@ -60,3 +60,11 @@ def test_what_was_written_is_read_elsewhere(tmp_path: Path, monkeypatch: pytest.
     check_files(again)
     assert again.worker.reward.reward_function == f"{examples}/reward_function/quickstart.py:compute_score"
     assert anchored(again) == again
+
+
+def test_the_name_of_an_adapter_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gymnasium").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = load_config(["data.train_files=gymnasium:X-v1@3", "worker.rollout.env=gymnasium:X-v1"])
+    assert anchored(config).worker.rollout.env == "gymnasium:X-v1"
+    assert anchored(config).data.train_files == "gymnasium:X-v1@3"

@@ -10,6 +10,7 @@ from typing import Any
 
 from whet.config.keys import get
 from whet.config.schema import Config
+from whet.config.schema.rollout import ENVS
 
 PICKLE = ".pickle"  # functions that the Python API has written into a run folder
 # Keys that hold a path, or a path with a name behind a colon; any value that is none here stays as it is.
@@ -74,6 +75,8 @@ def anchored(config: Config) -> Config:
     """Return a copy in which every path that exists is absolute, as the config.yaml of a run folder holds it."""
     whole: Any = config
     for name in (*_PATHS, *_DATA):
+        if name == "worker.rollout.env" and str(get(config, name)).partition(":")[0] in ENVS.names:
+            continue  # a folder of that name is not meant
         if name not in config.written:  # what comes from the environment is stored as it was written
             whole = _with(whole, name.split("."), _anchored(config, get(config, name), name in _DATA))
     combined = {_anchored(config, spec, False): weight for spec, weight in config.worker.reward.parts.items()}

@@ -4,6 +4,7 @@ train.jsonl                 one file
 data/gsm8k                  a folder of data files, read in the order of their names
 data/gsm8k@test             the files of that split
 openai/gsm8k@train          a dataset of the Hugging Face hub (openai/gsm8k:main@train names its configuration)
+reasoning_gym:countdown@1000  rows that an environment package generates (whet/envs/generated.py)
 math.parquet,code.parquet   several of these, one after the other
 
 A file of a folder names a split with its stem (the number of the shard left out), or with a word of it:
@@ -23,6 +24,7 @@ from typing import cast
 
 from whet.data.columns import MISSING, lookup
 from whet.data.formats import KNOWN, READERS, Columns, read_file
+from whet.envs.generated import generated_rows, is_generated
 from whet.errors import UserError
 
 Resolve = Callable[[str], Path | str]
@@ -74,6 +76,8 @@ def read_tables(files: str | Sequence[str], key: str = "data.train_files", resol
 def _read(source: Path | str, key: str) -> list[Columns]:
     if isinstance(source, Path):
         return read_file(source)
+    if is_generated(source):
+        return generated_rows(source, key)
     from whet.data.hub import read_hub
 
     return read_hub(source, key)
@@ -88,11 +92,11 @@ def _specs(files: str | Sequence[str]) -> list[str]:
 
 
 def _sources(spec: str, key: str, resolve: Resolve) -> list[Path | str]:
-    """The files that a spec means, or the spec itself where it names a dataset of the hub."""
+    """The files that a spec means, or the spec itself where it names generated rows or a dataset of the hub."""
     path, split = _locate(spec, resolve)
     if path is not None:
         return list(split_files(path, split, key))
-    if _looks_like_hub_id(spec):
+    if is_generated(spec) or _looks_like_hub_id(spec):
         return [spec]
     raise UserError(f"{key}: there is no file or folder {spec!r}{_beside(spec)}")
 

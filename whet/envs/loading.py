@@ -33,6 +33,7 @@ def env_factory(
             raise UserError(f"{KEY}={name}: {made.__name__} has no method {' nor '.join(missing)}")
     options = dict(options or {})
     _check_options(name, made, options)
+    _check_argument(name, options)
     return functools.partial(made, **options) if options else made
 
 
@@ -43,6 +44,17 @@ def _find(name: str, resolve: Callable[[str], Path]) -> Callable[..., Any]:
     if not colon:
         ENVS.find(name)  # raises with the names that there are
     return find_object(KEY, name, resolve, f", or one of {', '.join(ENVS.names)}")  # type: ignore[no-any-return]
+
+
+def _check_argument(name: str, options: Mapping[str, Any]) -> None:
+    """Let an adapter refuse its argument and options before the run: one may have `check(argument, **options)`."""
+    first, _, argument = name.partition(":")
+    check = getattr(ENVS.find(first), "check", None) if first in ENVS.names else None
+    try:
+        if check is not None:
+            check(argument, **options)
+    except UserError as error:
+        raise UserError(f"{KEY}={name}: {error}") from error
 
 
 def find_object(key: str, name: str, resolve: Callable[[str], Path] = Path, others: str = "") -> Any:

@@ -12,6 +12,7 @@ from whet.config.checks.run import Check, known_values, run_checks
 from whet.config.files import PICKLE, is_template_text, resolve_path
 from whet.config.problems import did_you_mean, nearest, raise_problems
 from whet.config.schema import Config
+from whet.config.schema.data import ROWS
 from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -31,7 +32,8 @@ def _data_files(config: Config) -> Iterator[str]:
             path = spec.rpartition("@")[0] or spec
             is_here = any(os.path.exists(resolve_path(config, each)) for each in (spec, path))
             is_hub = not path.endswith(DATA_SUFFIXES) and _is_hub_id(config, path.partition(":")[0])
-            if not is_here and not is_hub:
+            is_generated = ":" in spec and spec.partition(":")[0] in ROWS.names
+            if not is_here and not is_hub and not is_generated:
                 yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.config.keys import LARGEST_SEED, key
+from whet.config.registry import Registry
+
+ROWS = Registry("data.train_files", "whet.envs.adapters", "ROWS")  # adapters that generate rows: NAME:ARGUMENT@1000
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Source of prompts, and lengths of prompts and responses."""
 
-    train_files: str = key("", "training data: files, folders or hub datasets with an optional @split, commas between")
+    train_files: str = key(
+        "", "training data: files, folders, hub datasets with an optional @split or generated rows, commas between"
+    )
     val_files: str = key("", "validation data, named like train_files")
     prompt_key: str = key("prompt", "column that holds the prompt")
     answer_key: str = key("answer", "column that holds the ground truth for the reward function")

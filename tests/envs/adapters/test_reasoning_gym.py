@@ -1,0 +1,78 @@
+"""reasoning-gym: rows by name, episodes with the package's own scorers, and names that do not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from whet.data.files import read_rows
+from whet.envs.loading import env_factory
+from whet.envs.protocol import Action
+from whet.errors import UserError
+from whet.types import Prompt
+
+pytest.importorskip("reasoning_gym", reason="needs whet[reasoning_gym]")
+
+
+def test_rows_are_the_same_each_time_and_ranges_share_none() -> None:
+    rows = read_rows("reasoning_gym:chain_sum@20")
+    assert rows == read_rows("reasoning_gym:chain_sum@20")
+    assert rows[10:] == read_rows("reasoning_gym:chain_sum@11-20")
+    assert rows[0]["prompt"] != rows[1]["prompt"]
+    assert len(read_rows("reasoning_gym:chain_sum@3,reasoning_gym:countdown@4")) == 7
+
+
+@pytest.mark.parametrize("task", ["chain_sum", "countdown", "spell_backward"])
+def test_the_reference_answer_of_a_row_earns_all_and_another_does_not(task: str) -> None:
+    (row,) = read_rows(f"reasoning_gym:{task}@5-5")
+    for text, right in (
+        (row["answer"], True),
+        (f"<think>7 7</think> <answer>{row['answer']}</answer>", True),
+        ("?", False),
+    ):
+        env = env_factory("reasoning_gym")()
+        assert env.reset(Prompt("x", [], "", extra=row), seed=3) is None  # type: ignore[call-arg]
+        _, reward, done, info = env.step(Action(text))
+        assert done
+        assert (reward == 1) == right
+        assert info["accuracy"] == right
+
+
+def test_other_rows_are_given_a_task_by_the_seed() -> None:
+    prompt = Prompt("x", [], "", messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])
+    first, again, other = (
+        env_factory("reasoning_gym:chain_sum")().reset(prompt, seed)  # type: ignore[call-arg]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert [message["role"] for message in first] == ["system", "user"]
+
+
+def test_a_scorer_that_raises_gives_nothing() -> None:
+    env = env_factory("reasoning_gym:prime_factorization")()
+    env.reset(Prompt("x", [], ""), 1)  # type: ignore[call-arg]
+    _, reward, _, info = env.step(Action("a word"))
+    assert reward == 0
+    assert info["scorer_raised"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("reasoning_gym:countdwon", {}, "did you mean countdown"),
+        ("reasoning_gym:countdown", {"min_number": 3}, "did you mean min_numbers"),
+        ("reasoning_gym:countdown", {"min_numbers": -3}, "refuses its settings"),
+        ("reasoning_gym:composite", {}, "name several data sets"),
+        ("reasoning_gym", {"seed": 3}, "need a task"),
+    ],
+)
+def test_names_and_settings_that_do_not_exist(name: str, options: dict[str, int], said: str) -> None:
+    with pytest.raises(UserError, match=f"^worker.rollout.env={name}: .*{said}"):
+        env_factory(name, options=options)
+
+
+@pytest.mark.parametrize(
+    "spec", ["reasoning_gym:countdown", "reasoning_gym:countdown@0", "reasoning_gym:countdown@5-2"]
+)
+def test_rows_need_a_number(spec: str) -> None:
+    with pytest.raises(UserError, match="say how many rows to make"):
+        read_rows(spec)
