@@ -111,7 +111,7 @@ def test_every_documented_key_is_mapped_or_has_no_effect_or_is_not_here() -> Non
     documented = _documented()
     assert set(documented) >= {"verl", "or1", "easyr1", "vppo", "sft"}
     for table, keys in documented.items():
-        assert len(keys) > 10, table
+        assert len(keys) > 5, table
         assert sorted(key for key in keys if TABLES[table].find(key) is None) == [], table
 
 

@@ -46,15 +46,19 @@ def _mutated(command: dict[str, Any], draw: random.Random) -> list[str]:
     return arguments
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_mutated_command_gives_a_report_and_a_file(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
-    for _ in range(5):
+    for _ in range(4):
         command = draw.choice(shrink.CAPTURED)
         system, arguments = SYSTEMS[command["system"]], _mutated(command, draw)
         try:
             made = migrate(system, Call(command["module"].split()[-1], arguments, tmp_path))
+<<<<<<< HEAD
         except UserError:  # a sentence, and no other error
+=======
+        except UserError:  # a sentence, such as for a file that is no YAML
+>>>>>>> s-migrate
             continue
         assert made.translation is not None
         assert list(report_lines(made.translation))
