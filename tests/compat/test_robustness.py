@@ -54,11 +54,7 @@ def test_a_mutated_command_gives_a_report_and_a_file(seed: int, tmp_path: Path) 
         system, arguments = SYSTEMS[command["system"]], _mutated(command, draw)
         try:
             made = migrate(system, Call(command["module"].split()[-1], arguments, tmp_path))
-<<<<<<< HEAD
-        except UserError:  # a sentence, and no other error
-=======
         except UserError:  # a sentence, such as for a file that is no YAML
->>>>>>> s-migrate
             continue
         assert made.translation is not None
         assert list(report_lines(made.translation))
