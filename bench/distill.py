@@ -41,7 +41,6 @@ WAYS: dict[str, dict[str, object]] = {
     "reverse KL": {},
     "forward KL": {"algorithm.distill.divergence": "forward_kl"},
     "JSD, β = 0.5": {"algorithm.distill.divergence": "jsd"},
-    "advantage": {"algorithm.distill.use": "advantage"},
 }
 SAMPLES = {"GRPO": 50 * 256, **dict.fromkeys(WAYS, 40 * 64)}
 
