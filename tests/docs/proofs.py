@@ -49,7 +49,8 @@ JOBS = {
     "merge": "whet.merge.command.merge",
     "board": "whet.board.server.serve",
 }
-WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report")  # take a moment
+# Commands that take a moment.
+WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report")
 HUB_NAME = re.compile(r"(?<![\w/.])[A-Z][\w.-]+/[A-Z][\w.-]+")
 
 Proof = Callable[[Written, pytest.MonkeyPatch], None]

@@ -11,7 +11,7 @@ from whet.board.filters import Filters, Page
 from whet.board.sample_files import SampleFile
 
 # Extensions are never loaded: those that DuckDB does not come with would be fetched from the network.
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "memory_limit": "512MB",
