@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from whet_process import run_folder, settled, train
+from whet_process import SMALL, run_folder, settled, start, train
 
+from whet.assets.examples import examples_folder
 from whet.tracking import read_metrics
 
 AGENT = '''
@@ -43,6 +45,11 @@ def lazy(base_url, api_key, row):
     return 1.0
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        import time
+        with open(sys.argv[1], "a") as file:
+            file.write(f"{os.getpid()} ")
+        time.sleep(60)
     given = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"], json.loads(os.environ["WHET_ROW"])
     print("this is no reward")
     print(json.dumps(run(*given)))
@@ -121,6 +128,40 @@ def test_a_run_whose_harness_never_calls_stops(tmp_path: Path, few_rows: tuple[s
     assert "failed in all 16 episodes (16 bad result), so none has a score" in text
     assert "agent ended without having called the model" in " ".join(text.split())
     assert "Traceback" not in text
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_commands_of_a_killed_run_are_gone(tmp_path: Path, few_rows: tuple[str, str], agent: Path) -> None:
+    pids = tmp_path / "pids"
+    command = f"worker.rollout.agent_command={sys.executable} {agent} {pids}"
+    process = start(tmp_path, "train", *SMALL, *few_rows, *SHORT, command)
+    assert process.wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 16)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert all(map(alive, started))
+    process.kill()
+    end = time.monotonic() + 20
+    while any(map(alive, started)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(alive, started))
+
+
+def test_the_example_trains(tmp_path: Path) -> None:
+    small = ("data.rollout_batch_size=4", "worker.rollout.n=2", "worker.actor.global_batch_size=4")
+    steps = ("trainer.max_steps=1", "trainer.val_before_train=false", "trainer.val_freq=-1", "trainer.save_freq=-1")
+    config = f"config={examples_folder() / 'agents/harness/config.yaml'}"
+    process = start(tmp_path, "train", config, "trainer.device=cpu", *small, *steps)
+    assert process.wait() == 0, process.text()
+    (file,) = tmp_path.rglob("metrics.jsonl")
+    (metrics,) = settled(file)
+    assert metrics["env/failed"] == 0
+    assert metrics["turns/mean"] > 1
+    assert metrics["env/branches"] == 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ replaced by another for the calls that follow.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 import time
@@ -124,7 +125,7 @@ class EnvHost:
             return where
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         here = asyncio.get_running_loop()
-        running.loop.call_soon_threadsafe(here.call_soon_threadsafe, _answer, answered)
+        running.loop.call_soon_threadsafe(_tell, here, answered)
         await asyncio.wait([answered], timeout=_ANSWER_SECONDS)
         if answered.done():
             return where
@@ -154,6 +155,11 @@ async def _outcome(function: Callable[..., Any], given: tuple[Any, ...]) -> tupl
         raise
     except BaseException as error:  # SystemExit would end the thread of the event loop
         return None, error
+
+
+def _tell(loop: asyncio.AbstractEventLoop, answered: asyncio.Future[None]) -> None:
+    with contextlib.suppress(RuntimeError):  # it was closed: nobody waits any more
+        loop.call_soon_threadsafe(_answer, answered)
 
 
 def _answer(answered: asyncio.Future[None]) -> None:

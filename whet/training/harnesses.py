@@ -63,6 +63,7 @@ class Harnesses(EpisodeFailures):
 
     def __exit__(self, *_: object) -> None:
         self._host.close()
+        self._harness.program.close()
         self._server.close()
 
     def check(self, rows: Sequence[Prompt]) -> None:

@@ -16,8 +16,9 @@ clients: dict[str, AsyncOpenAI] = {}
 
 async def run(base_url: str, api_key: str, row: dict) -> dict:
     """Play one game; the reward is the share of what there is to know that the guesses brought."""
-    shared = clients.setdefault(base_url, AsyncOpenAI(base_url=base_url, api_key=api_key))
-    client = shared.with_options(api_key=api_key)  # the key says which sample is calling
+    if base_url not in clients:  # one for all games: making a client takes longer than a call
+        clients[base_url] = AsyncOpenAI(base_url=base_url, api_key=api_key)
+    client = clients[base_url].with_options(api_key=api_key)  # the key says which sample is calling
     secret, low, high = int(row["secret"]), 1, HIGH
     messages = list(row["messages"])
     for _ in range(GUESSES):

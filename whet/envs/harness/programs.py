@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from whet.envs.harness.scores import Scores, printed_scores, read_scores
+from whet.envs.harness.watch import Watch
 from whet.envs.host import EnvHost, OverrunError
 from whet.envs.observations import BadResultError
 from whet.envs.session import BAD_RESULT, RAISED, TIMEOUT, EnvFailure, described
@@ -43,12 +44,19 @@ class Program(Protocol):
         """Run to the end; `EnvFailure` for whatever goes wrong. Nothing of it runs afterwards, if it can be ended."""
         ...
 
+    def close(self) -> None:
+        """End what is left of it with the run."""
+        ...
+
 
 class FunctionProgram:
     """A function `run(base_url, api_key, row)`, async or not."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+
+    def close(self) -> None:
+        """Do nothing: threads that hang are left behind by the host."""
 
     async def run(self, host: EnvHost, started: Started, seconds: float) -> Scores:
         """Call the function, in a thread or in the event loop of environments."""
@@ -81,6 +89,11 @@ class CommandProgram:
             raise UserError(f"{key} is empty: it must be a command line, such as python my_agent.py")
         if shutil.which(self._words[0]) is None:
             raise UserError(f"{key}={command}: there is no program {self._words[0]}")
+        self._watch = Watch()
+
+    def close(self) -> None:
+        """End what is left of commands."""
+        self._watch.close()
 
     async def run(self, host: EnvHost, started: Started, seconds: float) -> Scores:
         """Start the command, wait for it in a thread, and end its process group."""
@@ -96,12 +109,14 @@ class CommandProgram:
         except OSError as error:
             raise EnvFailure(RAISED, PLACE, f"could not be started: {error.strerror or error}") from None
         leader = groups.leader_of(process.pid)
+        self._watch.add(leader)
         try:
             said, complained = await host.call(lambda: _ended(process, leader), seconds=seconds)
         except OverrunError:
             raise EnvFailure(TIMEOUT, PLACE, _late(seconds)) from None
         finally:
             groups.end(leader)
+            self._watch.remove(leader)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_DRAIN_SECONDS)  # killed: it takes a moment at most
         if process.returncode != 0:
