@@ -47,7 +47,7 @@ def nothing(reward_input: dict[str, Any]) -> dict[str, float]:
 
 def test_a_run_with_tools(tmp_path: Path, quickstart: Path, form: str) -> None:
     (tmp_path / "mine.py").write_text(TOOL)
-    rows = [{"prompt": f"Sort these digits: {i} 4 1"} for i in range(4)]
+    rows = [{"prompt": f"Sort these digits: {i} 4 1", "answer": ""} for i in range(4)]
     run = whet.train(
         str(quickstart / "model"),
         rows,
