@@ -279,7 +279,8 @@ def written_text(turns: TurnTemplate, turn: Message, before: str, after: str) ->
             if marker in encoder.texts.values() and (marker == "<|user|>") == (not turn.get("tool_calls")):
                 return shown + marker, True
     thought = f"<think>{turn['reasoning_content']}</think>" if "reasoning_content" in turn else ""
-    return f"{thought}{turn['content']}{ends[0] if ends else ''}", False
+    made = "".join(json.dumps(call["function"]) for call in turn.get("tool_calls", ()))
+    return f"{thought}{turn['content']}{made}{ends[0] if ends else ''}", False
 
 
 def main() -> int:

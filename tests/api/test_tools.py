@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from patience import eventually
 
 import whet
 from whet.chat.calls.format import Format
@@ -47,7 +45,7 @@ def nothing(reward_input: dict[str, Any]) -> dict[str, float]:
 
 def test_a_run_with_tools(tmp_path: Path, quickstart: Path, form: str) -> None:
     (tmp_path / "mine.py").write_text(TOOL)
-    rows = [{"prompt": f"Sort these digits: {i} 4 1"} for i in range(4)]
+    rows = [{"prompt": f"Sort these digits: {i} 4 1", "answer": ""} for i in range(4)]
     run = whet.train(
         str(quickstart / "model"),
         rows,
@@ -74,13 +72,3 @@ def test_a_run_with_tools(tmp_path: Path, quickstart: Path, form: str) -> None:
     (first, *_) = sorted((tmp_path / "run").rglob("samples/train_*.parquet"))
     responses = [row["response"] for row in pq.read_table(first).to_pylist()]
     assert all("missing argument text" in response for response in responses)
-    server = next(int(word) for word in responses[0].replace("<", " ").split() if word.isdigit() and len(word) > 2)
-
-    def is_gone() -> bool:
-        try:
-            os.kill(server, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    assert eventually(is_gone)

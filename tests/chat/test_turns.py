@@ -13,6 +13,13 @@ from whet.chat.messages import ToolCall, assistant_message, tool_message
 from whet.chat.turns import TurnTemplate
 
 USER = [{"role": "user", "content": "What is 2+2?"}]
+# Share of turns that a template must keep; all others are kept, with the text behind them compared.
+KEPT = {
+    "empty thought in the last turn": 0.2,  # rewrites a turn with or without reasoning once others follow
+    "reasoning dropped": 0.5,  # half of the turns reason, and a user's turn drops it
+    "reasoning never": 0.0,  # its prompt opens a thought that no history shows
+    "tools in the last user turn": 0.5,  # every user turn rewrites the one before
+}
 CALL = ToolCall("add", {"n": 2}, "abcdefghi")
 
 
@@ -31,12 +38,10 @@ def test_random_conversations(name: str) -> None:
         converse(turns[seed % 4 == 0], tokenizer, Chats(seed, most), found, problems, f"seed {seed}")
     assert not problems, problems[:2]
     assert found["turns"] > 100
-    proven = found["turns"] - found["unproven"]
-    assert proven >= PROVEN.get(name, 1.0) * found["turns"], (proven, found)
+    assert found["unproven"] == 0, found
     kept = found["kept"] + found["kept respelt"]
-    assert kept >= KEPT.get(name, 0.9) * found["turns"], (kept, found)
-    if kept:
-        assert found["kept respelt"] > 10
+    assert kept >= KEPT.get(name, 1.0) * found["turns"], (kept, found)
+    assert found["kept respelt"] > 10 or not KEPT.get(name, 1.0)  # by marks, not by the rendering's beginning
 
 
 @pytest.mark.parametrize(("name", "rewritten"), [("reasoning kept", False), ("reasoning dropped", True)])

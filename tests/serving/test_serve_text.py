@@ -156,6 +156,12 @@ def test_what_is_no_call_stays_text(text):
         assert taken("hermes", text, step) == (text, "", [])
 
 
+@pytest.mark.parametrize("parameters", [{"properties": 3}, {"properties": {"city": {"type": [{}]}}}, {"required": 1}])
+def test_schemas_of_clients_may_be_anything(parameters):
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    assert taken("hermes", CALLS, 7, tools=tools)[2][0] == WEATHER
+
+
 def test_reasoning_that_began_in_the_prompt():
     for step in STEPS:
         assert taken("hermes", "hm\n</think>\n\n4", step, thinks=True) == ("4", "hm", [])

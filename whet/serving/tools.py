@@ -40,12 +40,23 @@ class CallReader:
     def calls(self, text: str) -> tuple[list[Call], str]:
         """Return the calls of a whole response, and its text outside of reasoning and calls, bad ones included."""
         parsed = self.format.parse(text)
-        schemas = {tool["function"]["name"]: tool for tool in self.tools}
+        schemas = {tool["function"]["name"]: _types(tool["function"].get("parameters")) for tool in self.tools}
         calls = []
         for call in parsed.calls:  # formats that write values as they are give texts, which the schema gives types
             arguments = checked(call.arguments, schemas.get(call.name, {}))[0]
             calls.append(Call(call.name, json.dumps(arguments, ensure_ascii=False)))
         return calls, "\n".join([parsed.content, *(bad.text for bad in parsed.bad)]).strip()
+
+
+def _types(parameters: Any) -> dict[str, Any]:
+    """Return a schema with nothing but the types of arguments; a client may have sent anything."""
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    types: dict[str, Any] = {}
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        kinds = [each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str)]
+        types[name] = {"type": kinds} if kinds else {}
+    return {"parameters": {"properties": types}}
 
 
 class ToolSplit:

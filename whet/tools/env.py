@@ -65,6 +65,7 @@ class ToolEnv:
         self._offered: dict[str, Tool] = dict(toolbox.tools)
         self._created: list[Tool] = []
         self._messages: list[Message] = []
+        self._counts = {"tool_calls": 0, "tool_errors": 0, "bad_calls": 0}  # of the episode so far
         self._talk: dict[str, Any] | None = None  # keywords of the row for the simulated user
         self.tools: list[dict[str, Any]] = []
 
@@ -97,12 +98,11 @@ class ToolEnv:
         results += [ToolResult(f"Error: more than {len(run)} calls in one turn", failed=True) for _ in refused]
         message, added = _turns(action, parsed, results, self._box.limits)
         self._messages += [message, *added]
-        info: dict[str, Any] = {
-            "tool_calls": len(parsed.calls),
-            "tool_errors": sum(result.failed for result in results) + len(parsed.bad),
-            "bad_calls": len(parsed.bad),
-            "message": message,
-        }
+        self._counts["tool_calls"] += len(parsed.calls)
+        self._counts["tool_errors"] += sum(result.failed for result in results) + len(parsed.bad)
+        self._counts["bad_calls"] += len(parsed.bad)
+        # Of an episode's infos the last one counts.
+        info: dict[str, Any] = {**self._counts, "message": message}
         return added, sum(result.reward for result in results), False, info
 
     async def close(self) -> None:
