@@ -1,7 +1,7 @@
 """The built-in `whet/guess`: a game of several turns, guess a number by hearing "higher" or "lower".
 
-The policy has five guesses for a number from 1 to 31. Halving what is left always finds it; numbers at random do one
-time in seven. This file makes the rows, and the demonstrations of the warm start, in which most guesses are careless.
+The policy has four guesses for a number from 1 to 15. Halving what is left always finds it; numbers at random do one
+time in four. This file makes the rows, and the demonstrations of the warm start, in which most guesses are careless.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from whet.assets.quickstart import make_config
 from whet.assets.tokenizer import ASSISTANT, END, USER, with_chat_template
 
 SEED = 1
-LOW, HIGH, GUESSES = 1, 31, 5
+LOW, HIGH, GUESSES = 1, 15, 4
 PROMPT = f"Guess my number from {LOW} to {HIGH}."
 
 # Demonstrators begin by halving what is left, or not; before each later guess some lose patience for good. Without it
 # they say any number, or one that answers have ruled out. So the model knows every step of halving, and rarely wins.
-PATIENT = 0.3
+PATIENT = 0.2
 STAYS_PATIENT = 0.7
-RULED_OUT = 0.75
+RULED_OUT = 0.9
 
 Game = list[tuple[str, str]]  # each guess with its answer; the answer to one that is right is ""
 

@@ -7,7 +7,7 @@ import re
 class Guess:
     """One game; each sample of the policy's has its own."""
 
-    def __init__(self, high: int = 31, guesses: int = 5) -> None:
+    def __init__(self, high: int = 15, guesses: int = 4) -> None:
         self.low, self.high, self.left = 1, high, guesses
         self.scale = math.log(high)
 
