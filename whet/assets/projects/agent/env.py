@@ -18,7 +18,7 @@ class Guess:
     def step(self, action):
         """Return observation, reward, done and info.
 
-        A turn earns half of the share that it brought of what there is to know; the other half is for saying the number,
+        A turn earns half the share that it brought of what there is to know; the other half is for saying the number,
         since one who knows it and does not say it has lost. A game that is won earns 1 in all.
         """
         self.left -= 1
