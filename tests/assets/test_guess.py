@@ -47,6 +47,14 @@ def test_halving_always_wins_and_earns_one(game: Any) -> None:
         assert earned == pytest.approx(1.0)
 
 
+def test_knowing_the_number_without_saying_it_earns_half(game: Any) -> None:
+    env = game(HIGH, GUESSES)
+    env.reset(Prompt("row", [], "", extra={"secret": 1}))
+    results = [env.step(guess) for guess in ("8", "4", "2", "14")]
+    assert sum(reward for _, reward, _, _ in results) == pytest.approx(0.5)
+    assert results[-1][2:] == (True, {"end": "out of guesses", "accuracy": 0})
+
+
 @pytest.mark.parametrize(("guesses", "end"), [(["ten"], "no number"), (["99"] * GUESSES, "out of guesses")])
 def test_games_that_are_lost(game: Any, guesses: list[str], end: str) -> None:
     env = game(HIGH, GUESSES)

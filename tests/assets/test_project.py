@@ -20,8 +20,10 @@ def test_a_project_is_whole(tmp_path: Path, kind: str, monkeypatch: pytest.Monke
     files = {path.name for path in write_project(folder, kind)}
     assert {"README.md", "config.yaml", "train.py", "train.jsonl", "test.jsonl"} <= files
     rows = {name: [json.loads(line) for line in (folder / name).read_text().splitlines()] for name in _FILES}
-    assert [len(rows[name]) for name in _FILES] == [400, 100]
-    if kind == "vision":
+    assert [len(rows[name]) for name in _FILES] == ([15, 15] if kind == "agent" else [400, 100])
+    if kind == "agent":  # what is to be guessed is not in the prompt
+        assert rows["train.jsonl"] == rows["test.jsonl"]
+    elif kind == "vision":
         for row in rows["train.jsonl"][:3]:
             assert Image.open(folder / row["images"][0]).size == (84, 84)
     else:

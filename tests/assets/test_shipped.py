@@ -17,7 +17,7 @@ from whet.assets.vision_model import QWEN2_5, QWEN3, make_vision_model, save
 from whet.cli import main
 from whet.model.load import load_tokenizer
 
-MODELS = ("quickstart", "sentences", "vision", "vision3")
+MODELS = ("calculator", "guess", "quickstart", "sentences", "vision", "vision3")
 FAMILIES = {"sentences": QWEN2_5, "vision": QWEN2_5, "vision3": QWEN3}
 
 
@@ -52,7 +52,7 @@ def test_folders_hold_the_shipped_values_and_load_whole(whet_home, name):
     for key, value in ours.items():
         assert value.dtype == torch.float32
         assert torch.equal(value, theirs[key].float())
-    auto = AutoModelForCausalLM if name == "quickstart" else AutoModelForImageTextToText
+    auto = AutoModelForImageTextToText if name in FAMILIES else AutoModelForCausalLM
     model, info = auto.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
@@ -63,7 +63,7 @@ def test_folders_hold_the_shipped_values_and_load_whole(whet_home, name):
 def test_folders_are_those_that_transformers_saves(whet_home, tmp_path, name):
     folder = builtin(f"whet/{name}", silent) / "model"
     tokenizer = load_tokenizer(str(folder))
-    if name == "quickstart":
+    if name not in FAMILIES:
         LlamaForCausalLM(make_config(tokenizer)).save_pretrained(tmp_path)
         names = {"config.json"}
     else:

@@ -1,7 +1,7 @@
 """The built-in `whet/guess`: a game of several turns, guess a number by hearing "higher" or "lower".
 
-The policy has six guesses for a number from 1 to 60. Halving what is left always finds it; guessing at random does one
-time in ten. This file makes the rows, and the demonstrations of the warm start, in which most guesses are careless.
+The policy has four guesses for a number from 1 to 15. Halving what is left always finds it; numbers at random do one
+time in four. This file makes the rows, and the demonstrations of the warm start, in which most guesses are careless.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from random import Random
 
 from whet.assets.folder import shipped_tokenizer, write_folder
 from whet.assets.quickstart import make_config
-from whet.assets.tokenizer import with_chat_template
+from whet.assets.tokenizer import ASSISTANT, END, USER, with_chat_template
 
 SEED = 1
-LOW, HIGH, GUESSES = 1, 60, 6
+LOW, HIGH, GUESSES = 1, 15, 4
 PROMPT = f"Guess my number from {LOW} to {HIGH}."
 
-# How demonstrators come to a guess and how often: many do not look at the answers, so the model rarely wins.
-HABITS = {"careless": 0.55, "careful": 0.10, "halving": 0.35}
+# Demonstrators begin by halving what is left, or not; before each later guess some lose patience for good. Without it
+# they say any number, or one that answers have ruled out. So the model knows every step of halving, and rarely wins.
+PATIENT = 0.2
+STAYS_PATIENT = 0.7
+RULED_OUT = 0.9
 
-Game = list[tuple[str, str]]  # each guess with its answer; the last answer is ""
+Game = list[tuple[str, str]]  # each guess with its answer; the answer to one that is right is ""
 
 
 def rows() -> Iterator[dict[str, object]]:
@@ -32,14 +35,13 @@ def rows() -> Iterator[dict[str, object]]:
 
 
 def play(rng: Random) -> Game:
-    """Play one game as a demonstrator, whose habit may change with every guess."""
+    """Play one game as a demonstrator."""
     secret, low, high = rng.randint(LOW, HIGH), LOW, HIGH
+    patient = rng.random() < PATIENT
     game: Game = []
-    for habit in rng.choices(list(HABITS), list(HABITS.values()), k=GUESSES):
-        if habit == "careless":
-            guess = rng.randint(LOW, HIGH)
-        else:
-            guess = (low + high) // 2 if habit == "halving" else rng.randint(low, high)  # of what is left
+    for turn in range(GUESSES):
+        patient = patient and (turn == 0 or rng.random() < STAYS_PATIENT)
+        guess = (low + high) // 2 if patient else careless(rng, low, high)
         if guess == secret:
             return [*game, (str(guess), "")]
         low, high = (max(low, guess + 1), high) if guess < secret else (low, min(high, guess - 1))
@@ -47,11 +49,26 @@ def play(rng: Random) -> Game:
     return game
 
 
+def careless(rng: Random, low: int, high: int) -> int:
+    """Return a guess without thought, when the number is known to be from `low` to `high`."""
+    ruled_out = [*range(LOW, low), *range(high + 1, HIGH + 1)]
+    if ruled_out and rng.random() < RULED_OUT:
+        return rng.choice(ruled_out)
+    return rng.randint(LOW, HIGH)
+
+
 def demonstrations(seed: int) -> Iterator[Game]:
     """Yield games without end."""
     rng = Random(seed)
     while True:
         yield play(rng)
+
+
+def episodes(seed: int) -> Iterator[tuple[str, Game]]:
+    """Yield games as the chat template writes them: the text before the first guess, each guess, what follows it."""
+    for game in demonstrations(seed):
+        turns = [(guess, f"{USER}{answer}{END}{ASSISTANT}" if answer else "") for guess, answer in game]
+        yield f"{USER}{PROMPT}{END}{ASSISTANT}", turns
 
 
 def make_guess(folder: Path, say: Callable[[str], None]) -> None:

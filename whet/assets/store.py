@@ -80,6 +80,12 @@ def _make_guess(folder: Path, say: Say) -> None:
     make_guess(folder, say)
 
 
+def _make_calculator(folder: Path, say: Say) -> None:
+    from whet.assets.calculator import make_calculator
+
+    make_calculator(folder, say)
+
+
 def _version(*files: str, weights: str = "") -> str:
     """Name a recipe by its source and the model it ships, so that no change of them leaves an old folder in use."""
     folder = Path(__file__).parent
@@ -124,6 +130,12 @@ def recipes() -> dict[str, Recipe]:
             splits=("train", "test"),
             disk=10 << 20,
             make=_make_guess,
+        ),
+        "calculator": Recipe(
+            version=_version("calculator.py", "quickstart.py", weights="calculator"),
+            splits=("train", "test"),
+            disk=10 << 20,
+            make=_make_calculator,
         ),
     }
 

@@ -17,10 +17,18 @@ CHAT_TEMPLATE = (
 )
 
 
-def learn_tokens(texts: Iterable[str], vocab_size: int, special: Sequence[str]) -> Tokenizer:
-    """Learn merges from `texts`; every byte is in the alphabet, so that any other text can still be written."""
+def learn_tokens(
+    texts: Iterable[str], vocab_size: int, special: Sequence[str], split_digits: bool = False
+) -> Tokenizer:
+    """Learn merges from `texts`; every byte is in the alphabet, so that any other text can still be written.
+
+    With `split_digits` each digit is a token of its own, so that numbers can be copied digit by digit.
+    """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pieces: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if split_digits:
+        pieces = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pieces])
+    tokenizer.pre_tokenizer = pieces
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

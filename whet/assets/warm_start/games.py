@@ -1,4 +1,4 @@
-"""Warm start on games of several turns: every guess of a demonstration is learned, the answers between them are not."""
+"""Warm start on episodes of several turns: what a demonstrator writes is learned, what stands between is not."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from torch import Tensor, tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from whet.assets.guess import PROMPT, Game
-from whet.assets.tokenizer import ASSISTANT, END, USER
+from whet.assets.tokenizer import END
 from whet.assets.warm_start.text import IGNORED, fit
 
-
-def texts(games: Iterator[Game], count: int) -> list[str]:
-    """Return the words of some games, to learn a tokenizer from."""
-    return [PROMPT, *chain.from_iterable(chain.from_iterable(islice(games, count)))]
+# The text before the first turn, and each turn with the text that leads to the next ("" behind the last).
+Episode = tuple[str, list[tuple[str, str]]]
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, games: list[Game]) -> tuple[Tensor, Tensor]:
-    """Right-padded token ids (B, T) of games; labels (B, T): the guesses and their ends, IGNORED elsewhere.
+def texts(episodes: Iterator[Episode], count: int) -> list[str]:
+    """Return the texts of some episodes, to learn a tokenizer from."""
+    return [text for head, turns in islice(episodes, count) for text in (head, *chain.from_iterable(turns))]
 
-    Turns are encoded piece by piece, as they are in a game with the environment.
+
+def encode(tokenizer: PreTrainedTokenizerFast, episodes: list[Episode]) -> tuple[Tensor, Tensor]:
+    """Right-padded token ids (B, T) of episodes; labels (B, T): the turns and their ends, IGNORED elsewhere.
+
+    Turns are encoded piece by piece, as they are in an episode with the environment.
     """
     rows, labels = [], []
-    for game in games:
-        ids: list[int] = tokenizer(f"{USER}{PROMPT}{END}{ASSISTANT}")["input_ids"]
+    for head, turns in episodes:
+        ids: list[int] = tokenizer(head)["input_ids"]
         wanted = [IGNORED] * len(ids)
-        for guess, answer in game:
-            turn: list[int] = tokenizer(f"{guess}{END}")["input_ids"]
-            heard: list[int] = tokenizer(f"{USER}{answer}{END}{ASSISTANT}")["input_ids"] if answer else []
-            ids, wanted = ids + turn + heard, wanted + turn + [IGNORED] * len(heard)
+        for written, between in turns:
+            turn: list[int] = tokenizer(f"{written}{END}")["input_ids"]
+            read: list[int] = tokenizer(between)["input_ids"] if between else []
+            ids, wanted = ids + turn + read, wanted + turn + [IGNORED] * len(read)
         rows.append(tensor(ids))
         labels.append(tensor(wanted))
     return (
@@ -41,7 +43,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, games: list[Game]) -> tuple[Tenso
 
 
 def teach(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, games: Iterator[Game], say: Callable[[str], None]
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, episodes: Iterator[Episode], say: Callable[[str], None]
 ) -> None:
-    """Supervised learning on the guesses, in place."""
-    fit(model, lambda size: encode(tokenizer, list(islice(games, size))), say)
+    """Supervised learning on the turns, in place."""
+    fit(model, lambda size: encode(tokenizer, list(islice(episodes, size))), say)

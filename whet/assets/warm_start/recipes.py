@@ -10,9 +10,18 @@ from random import Random
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from whet.assets import digits, guess, quickstart, sentences, vision
+from whet.assets import calculator, digits, guess, quickstart, sentences, vision
 from whet.assets.questions import TASKS, held_out
-from whet.assets.tokenizer import make_tokenizer
+from whet.assets.tokenizer import (
+    ASSISTANT,
+    END,
+    PAD,
+    SYSTEM,
+    USER,
+    learn_tokens,
+    make_tokenizer,
+    with_chat_template,
+)
 from whet.assets.vision_model import QWEN2_5, QWEN3, Family, make_vision_model, make_vision_tokenizer
 from whet.assets.warm_start import games, pictures, text
 
@@ -86,10 +95,22 @@ def teach_sentences(say: Say) -> Taught:
 
 def teach_guess(say: Say) -> Taught:
     """Teach a small Llama to guess a number in a few turns, mostly without listening."""
-    tokenizer = make_tokenizer(games.texts(guess.demonstrations(guess.SEED), TEXTS), VOCAB_SIZE)
+    tokenizer = make_tokenizer(games.texts(guess.episodes(guess.SEED), TEXTS), VOCAB_SIZE)
     with reproducible(guess.SEED):
         model = LlamaForCausalLM(quickstart.make_config(tokenizer))
-        games.teach(model, tokenizer, guess.demonstrations(guess.SEED), say)
+        games.teach(model, tokenizer, guess.episodes(guess.SEED), say)
+    return model, tokenizer
+
+
+def teach_calculator(say: Say) -> Taught:
+    """Teach a small Llama to call a calculator and to repeat its result, some of the time."""
+    seed, special = calculator.SEED, [PAD, END, USER, ASSISTANT, SYSTEM, calculator.TOOL]
+    lines = games.texts(calculator.demonstrations(seed), TEXTS)
+    tokens = learn_tokens(lines, VOCAB_SIZE, special, split_digits=True)
+    tokenizer = calculator.with_tools(with_chat_template(tokens))
+    with reproducible(seed):
+        model = LlamaForCausalLM(quickstart.make_config(tokenizer))
+        games.teach(model, tokenizer, calculator.demonstrations(seed), say)
     return model, tokenizer
 
 
@@ -99,4 +120,5 @@ TEACHERS: dict[str, Callable[[Say], Taught]] = {
     "vision3": teach_vision3,
     "sentences": teach_sentences,
     "guess": teach_guess,
+    "calculator": teach_calculator,
 }
