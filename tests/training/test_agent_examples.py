@@ -75,7 +75,7 @@ def test_only_the_policys_own_last_turn_is_rewarded(calculator: Path) -> None:
     for row in played(calculator):
         own = CALL.sub("", row["response"]) if row["turns"] == 1 else row["response"]
         if row["reward"] == 1:
-            assert own.endswith(str(row["ground_truth"]))
+            assert own.endswith(str(row["answer"]))
         assert len(row["turn_tokens"]) == row["turns"]
         assert row["reward"] in (0, 1)
 
