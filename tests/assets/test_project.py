@@ -65,7 +65,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="not an empty folder"):
         write_project(tmp_path / "file", "rl")
-    with pytest.raises(UserError, match="choose from rl, sft, vision"):
+    with pytest.raises(UserError, match="choose from agent, rl, sft, vision"):
         write_project(tmp_path / "new", "rlx")
     with pytest.raises(UserError, match="cannot be written"):
         write_project(tmp_path / "file" / "below", "rl")
