@@ -193,7 +193,7 @@ def test_metrics_are_those_of_the_documents(run_of):
     unknown = {name for name in written if not any(pattern.fullmatch(name) for pattern in documented)}
     absent = {pattern.pattern for pattern in documented if not any(pattern.fullmatch(name) for name in written)}
     assert not unknown
-    # only where a reward failed, in the last step of a run that diverged, with a teacher, and of losses tested elsewhere
+    # only where a reward failed, in the last step of a run that diverged, with a teacher, and of losses with own tests
     teacher = {r"actor/teacher_kl", r"actor/distill_loss"}
     losses = {r"actor/vespo_weight", r"actor/off_policy_masked"}
     assert absent == {r"val/failed", r"actor/weights_not_finite"} | teacher | losses

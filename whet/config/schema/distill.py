@@ -23,13 +23,11 @@ class DistillConfig:
     )
     format_prompt: str | None = key(
         None,
-        "template of prompts for the teacher alone, with a hint or the answer in them; without model_path the policy "
-        "is its own teacher, given these prompts",
+        "template of the teacher's prompts, with a hint in them; without model_path the policy is the teacher",
     )
     use: str = key(
         "loss",
-        "loss = divergence over the whole vocabulary, with its gradient; advantage = log teacher - log policy of each "
-        "sampled token",
+        "loss = divergence over the vocabulary; advantage = log teacher - log policy of each sampled token",
         choices=("loss", "advantage"),
     )
     divergence: str = key(

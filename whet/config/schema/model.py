@@ -48,8 +48,7 @@ class OptimConfig:
     weight_decay: float = key(0.01, "decoupled weight decay", least=0)
     strategy: str = key(
         "adamw",
-        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such weights; adamw_8bit keeps moments "
-        "in 8 bits (one device)",
+        "adamw, with Kahan sums where weights are bf16; adamw_bf16 asks for such; adamw_8bit has 8-bit moments",
         choices=("adamw", "adamw_bf16", "adamw_8bit"),
     )
     lr_warmup_ratio: float = key(0.0, "share of all steps over which lr rises from 0", least=0, most=1)
