@@ -35,6 +35,11 @@ VERL = {
 }
 FILES = {
     "my.yaml": "extends: examples/quickstart.yaml\ntrainer: {experiment_name: of_my_own}\n",
+    "whet.yaml": "extends: examples/quickstart.yaml\n",
+    "my_env.py": "class Guess:\n    def __init__(self, high=7): ...\n    def reset(self, prompt): ...\n"
+    "    def step(self, action): return None, 0.0, True, {}\n",
+    "agent.py": "async def run(base_url, api_key, row): return 0.0\n",
+    "my_agent.py": "print(0.0)\n",
     "run.yaml": "extends: examples/quickstart.yaml\n",
     "chats.jsonl": json.dumps(CHAT) + "\n",
     "held_out.jsonl": json.dumps(CHAT) + "\n",
@@ -71,6 +76,8 @@ def reader(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(finished, runs / name)
     for name, step in (("quickstart", 50), ("mine", 50), ("sft", 62), ("count_grpo", 200)):
         shutil.copytree(finished / "global_step_1", runs / name / f"global_step_{step}")
+    shutil.copytree(finished, runs / "first")
+    (runs / "first" / "schedule").mkdir()
     return folder
 
 

@@ -50,7 +50,7 @@ JOBS = {
     "board": "whet.board.server.serve",
 }
 # Commands that take a moment.
-WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report")
+WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report", "plan")
 HUB_NAME = re.compile(r"(?<![\w/.])[A-Z][\w.-]+/[A-Z][\w.-]+")
 
 Proof = Callable[[Written, pytest.MonkeyPatch], None]
@@ -150,6 +150,9 @@ def whet_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
     if (name, rest[:1]) == ("sandbox", ["serve"]) or (name == "merge" and rest == ["--trust-pickles"]):
         assert rest[0] in COMMANDS.find(name).help
         return
+    if name == "data" and rest != ["--list"]:
+        data_understands(rest)
+        return
     begun: list[str] = []
     for job, place in JOBS.items():
         module, _, function = place.rpartition(".")
@@ -157,6 +160,18 @@ def whet_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
     assert main([name, *rest]) == 0
     is_whole = name.startswith("-") or name in WHOLE or any(each in ("--help", "--list", "--show") for each in rest)
     assert is_whole or begun == [name], "the job was not begun"
+
+
+def data_understands(arguments: list[str]) -> None:
+    """`whet data` knows the data set and takes the options; files of other people's are not read."""
+    from whet.prepare import filtering, options
+    from whet.prepare.registry import SETS
+
+    if arguments[0] == "filter":
+        filtering.parse(arguments[1:])
+    elif arguments[0] != PLACEHOLDERS["NAME"]:
+        assert arguments[0] in SETS.names
+        options.parse(arguments[0], arguments[1:])
 
 
 def resolved(words: list[str]) -> list[str]:

@@ -55,7 +55,7 @@ def test_a_module_and_a_built_in_name() -> None:
         ("no.such.module:Maze", {}, "no.such.module cannot be imported"),
         ("json:Maze", {}, "json defines no Maze"),
         ("single_trun", {}, "did you mean single_turn"),
-        ("a b:c", {}, "expected path.py:Class"),
+        ("a b:c", {}, "expected path.py:NAME"),
         ("single_turn", {"x": 1}, "does not take worker.rollout.env_args (x)"),
     ],
 )
