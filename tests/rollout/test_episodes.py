@@ -325,7 +325,7 @@ def test_a_template_that_rewrites_earlier_turns_starts_a_branch(
     engine: NativeEngine, llama: Tiny, host: EnvHost, prompt: Prompt, full_log_probs: Callable[..., list[float]]
 ) -> None:
     rollout = episodes(engine, llama, host, Game)
-    template = rollout._conversations._template(None)
+    template = rollout._conversations.template(None)
     anew = [4, 200, 201, 3]
     template.append = lambda messages, written, added: Appended(anew, True)  # type: ignore[method-assign]
     (sample,) = play(rollout, prompt, n=1)
