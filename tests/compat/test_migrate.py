@@ -55,6 +55,7 @@ def test_a_file_has_the_settings_of_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not REFERENCE.is_file(), reason="../shared/reference is not here")
+@pytest.mark.slow
 def test_files_of_all_captured_commands_have_their_settings(tmp_path: Path) -> None:
     _same_settings(json.loads(REFERENCE.read_text()), tmp_path)
 

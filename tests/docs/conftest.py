@@ -39,6 +39,7 @@ FILES = {
     "my_env.py": "class Guess:\n    def __init__(self, high=7): ...\n    def reset(self, prompt): ...\n"
     "    def step(self, action): return None, 0.0, True, {}\n",
     "agent.py": "async def run(base_url, api_key, row): return 0.0\n",
+    "tools.py": 'def weather(city: str) -> str:\n    """Return the weather of a city."""\n    return "sunny"\n',
     "my_agent.py": "print(0.0)\n",
     "run.yaml": "extends: examples/quickstart.yaml\n",
     "chats.jsonl": json.dumps(CHAT) + "\n",

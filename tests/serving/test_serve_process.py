@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(folder, capsys):
 
 def test_help_is_short(capsys):
     assert cli.main(["serve", "--help"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) < 20
+    assert len(capsys.readouterr().out.splitlines()) < 32
 
 
 def test_the_guides_commands_are_accepted():

@@ -156,7 +156,8 @@ def check_config(file: Path, config: dict[str, Any], tensors: int = _MOST_MODULE
             raise UserError(f"{file}: {key}={shown(value)} would load another model, which no file may choose")
         limits = ((_LAYERS, most), (_EXPERTS, _MOST_MODULES), (_SIZES, _MOST_SIZE))
         limit = next((most for names, most in limits if names.fullmatch(key)), None)
-        if limit is not None and isinstance(value, (int, float)) and not value <= limit:
+        is_number = isinstance(value, (int, float)) and not (value != value and _SIZES.fullmatch(key))  # NaN is no size
+        if limit is not None and is_number and not value <= limit:
             raise UserError(f"{file}: {key}={shown(value)} is more than this model has weights for, or than any has")
         if isinstance(value, list) and len(value) > _MOST_LISTED:
             raise UserError(f"{file}: {shown(key)} lists {len(value)} values, which is more than any model has")
