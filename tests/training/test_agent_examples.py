@@ -112,7 +112,7 @@ def test_whet_eval_plays_episodes(game: Path, calculator: Path, tmp_path: Path) 
         output = tmp_path / name
         few = ("worker.rollout.val_override_config.n=1", f"eval.output={output}")
         if name == "game":  # whose rows have a secret where others have an answer
-            few = (*few, "eval.definitions.val.answer_key=secret")
+            few = (*few, "data.answer_key=secret")
         process = start(tmp_path, "eval", str(run), *few)
         assert process.wait(300) == 0, process.text()
         assert "accuracy" in process.text()

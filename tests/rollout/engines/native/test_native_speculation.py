@@ -80,7 +80,7 @@ def test_checking_ends_where_guesses_fail() -> None:
     assert not speculation.active
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_samples_are_the_same_with_and_without(
     tiny: MakeTiny, tokenizer: Any, kernels_everywhere: None, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
