@@ -1,7 +1,7 @@
 """Train a small reward model on pairs of answers to the quickstart's problems: `python make_model.py FOLDER`.
 
 Bradley and Terry's loss: of two answers to a problem, the better one should score more. The model has one output at the
-last token and is saved as any AutoModelForSequenceClassification. About a minute on one CPU core.
+last token and is saved as any AutoModelForSequenceClassification.
 """
 
 from __future__ import annotations

@@ -143,19 +143,9 @@ def sharding_rows(part: str) -> list[Row]:
     ]
 
 
-def actor_rows() -> list[Row]:
-    """Rows below `actor_rollout_ref.actor`."""
-    to = "worker.actor"
+def _loss_rows(to: str) -> list[Row]:
+    """Rows of the policy loss below `actor_rollout_ref.actor`."""
     return [
-        *mapped("strategy", f"{to}.strategy", "fsdp2 and megatron are fsdp here: shards are FSDP2's", rule="strategy"),
-        *renamed({"ppo_mini_batch_size": f"{to}.global_batch_size", "ppo_epochs": f"{to}.ppo_epochs"}),
-        *mapped(
-            "ppo_micro_batch_size_per_gpu ppo_micro_batch_size use_dynamic_bsz ppo_max_token_len_per_gpu",
-            f"{to}.micro_batch_size_per_device_for_update {to}.dynamic_batching {to}.micro_batch_tokens",
-            "memory only here: sizes are lowered to what divides, and raised to hold one sample",
-            rule="micro_batches",
-        ),
-        *harmless("ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu", _PASS),
         *mapped(
             "clip_ratio clip_ratio_low clip_ratio_high",
             f"{to}.clip_ratio_low {to}.clip_ratio_high",
@@ -185,6 +175,23 @@ def actor_rows() -> list[Row]:
             "two switches there decide which coefficient counts",
             rule="kl",
         ),
+    ]
+
+
+def actor_rows() -> list[Row]:
+    """Rows below `actor_rollout_ref.actor`."""
+    to = "worker.actor"
+    return [
+        *mapped("strategy", f"{to}.strategy", "fsdp2 and megatron are fsdp here: shards are FSDP2's", rule="strategy"),
+        *renamed({"ppo_mini_batch_size": f"{to}.global_batch_size", "ppo_epochs": f"{to}.ppo_epochs"}),
+        *mapped(
+            "ppo_micro_batch_size_per_gpu ppo_micro_batch_size use_dynamic_bsz ppo_max_token_len_per_gpu",
+            f"{to}.micro_batch_size_per_device_for_update {to}.dynamic_batching {to}.micro_batch_tokens",
+            "memory only here: sizes are lowered to what divides, and raised to hold one sample",
+            rule="micro_batches",
+        ),
+        *harmless("ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu", _PASS),
+        *_loss_rows(to),
         *mapped("grad_clip", f"{to}.max_grad_norm", rule="grad_norm"),
         *mapped("ulysses_sequence_parallel_size", f"{to}.ulysses_size", rule="sequence_parallel"),
         *mapped("freeze_vision_tower", f"{to}.model.freeze_vision_tower"),
