@@ -49,5 +49,8 @@ class Group(Protocol):
     def start(self, method: str, *args: Any, **kwargs: Any) -> Pending:
         """Call a method on all ranks without waiting."""
 
+    def look(self) -> None:
+        """Raise `WorkerLostError` where a worker is gone, whether it had work or not."""
+
     def close(self) -> None:
         """End the workers, by their own `close` where they have one; a second time does nothing."""

@@ -45,6 +45,9 @@ class LocalGroup:
         """The call is over when this returns: there is one thread of work."""
         return Finished(self.call(method, *args, **kwargs))
 
+    def look(self) -> None:
+        """Do nothing: the worker lives as long as this process."""
+
     def close(self) -> None:
         """The worker's own `close`, where it has one."""
         if not self._closed and hasattr(self.worker, "close"):

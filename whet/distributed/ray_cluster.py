@@ -18,7 +18,7 @@ from whet.distributed.placement import RESOURCES, Placement, asked, check_proces
 from whet.distributed.ray_group import RayGroup
 from whet.distributed.ray_start import connect
 from whet.distributed.watch import Watch
-from whet.errors import UserError
+from whet.errors import UserError, WorkerLostError
 
 _RESERVE_SECONDS = 60.0
 _START_SECONDS = 120.0
@@ -32,6 +32,7 @@ class Cluster:
     def __init__(self, placement: Placement, folder: Path | None = None) -> None:
         self.placement = placement
         self._groups: list[RayGroup] = []
+        self._apart: list[RayGroup] = []  # which no other group depends on
         self._reserved: Any = None
         self._closed = False
         self._started = connect(placement)
@@ -45,11 +46,16 @@ class Cluster:
 
     def open(self, factory: Factory, pool: str | None = None) -> RayGroup:
         """One worker for each device of a pool (all devices without one), joined by torch.distributed."""
-        return self._open(factory, pool, lambda: None)
+        devices = self.placement.pools[pool] if pool else range(self.placement.size)
+        return self._open(factory, devices, pool, lambda: None, self._groups)
 
     def open_only(self, factory: Factory) -> RayGroup:
         """A group of all devices that closes the cluster with itself."""
-        return self._open(factory, None, self.close)
+        return self._open(factory, range(self.placement.size), None, self.close, self._groups)
+
+    def open_apart(self, factory: Factory, devices: Sequence[int], name: str) -> RayGroup:
+        """A group of some devices whose end ends no other group; may be called from any thread."""
+        return self._open(factory, devices, name, lambda: None, ())
 
     def close(self) -> None:
         """End every group, give the devices back, and stop Ray if it is ours; a second time does nothing."""
@@ -59,13 +65,13 @@ class Cluster:
             return
         self._closed = True
         try:
-            for group in self._groups:
+            for group in [*self._groups, *self._apart]:
                 group.close()
             if self._reserved is not None:
                 ray.util.remove_placement_group(self._reserved)
         finally:
             ray.shutdown()  # stops the processes that ray.init started; from another cluster it only disconnects
-            if self._own_folder and not any(group.failed for group in self._groups):
+            if self._own_folder and not any(group.failed for group in [*self._groups, *self._apart]):
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Cluster:
@@ -75,7 +81,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:  # Ctrl-C included: nobody waits for workers then
-            for group in self._groups:
+            for group in [*self._groups, *self._apart]:
                 group.kill()
         self.close()
 
@@ -98,12 +104,19 @@ class Cluster:
                 f"{resource}s, but others use them ({free} free); wait for them, or ask for fewer"
             )
 
-    def _open(self, factory: Factory, pool: str | None, on_close: Callable[[], None]) -> RayGroup:
+    def _open(
+        self,
+        factory: Factory,
+        devices: Sequence[int],
+        name: str | None,
+        on_close: Callable[[], None],
+        together: Sequence[RayGroup],
+    ) -> RayGroup:
+        """`together` are the groups of which one cannot go on without the others."""
         import ray
         from ray import cloudpickle
 
-        devices = self.placement.pools[pool] if pool else range(self.placement.size)
-        folder = os.path.join(self._folder, pool) if pool else self._folder
+        folder = os.path.join(self._folder, name.replace(" ", "_")) if name else self._folder
         ranks = _ranks(self.placement, devices, "cpu" if self.device == "cpu" else "cuda:0")
         watch = Watch(ray.util.get_node_ip_address(), len(ranks))
         actors = [self._actor(device) for device in devices]
@@ -114,14 +127,17 @@ class Cluster:
             raise
         members = [Member(rank, each.leader, each.node, each.hostname) for rank, each in enumerate(met)]
         timeout = self.placement.timeout
-        group = RayGroup(actors, members, watch, folder, timeout, on_close, pool, self._groups)
-        self._groups.append(group)
+        group = RayGroup(actors, members, watch, folder, timeout, on_close, name, together)
+        (self._groups if together is self._groups else self._apart).append(group)
         try:
             store = ray.get(actors[0].listen.remote(met[0].address), timeout=_START_SECONDS)
             if store.failure:
                 raise store.failure.error(0)
             group.begin("join", *((met[0].address, store.value, each.address) for each in met)).wait()
             group.begin("build", *[(cloudpickle.dumps(factory),)] * group.size).wait()
+        except ray.exceptions.RayActorError as error:
+            group.kill()
+            raise _died_early(error) from error
         except BaseException:
             group.kill()
             raise
@@ -152,6 +168,8 @@ class Cluster:
             calls.append(actor.prepare.remote(setup))
         try:
             outcomes = ray.get(calls, timeout=_START_SECONDS)
+        except ray.exceptions.RayActorError as error:
+            raise _died_early(error) from error
         except ray.exceptions.RayError as error:
             raise UserError(
                 f"{asked(self.placement)}: Ray could not start {len(ranks)} worker processes: {error}"
@@ -170,6 +188,10 @@ def open_ray(factory: Factory, placement: Placement, folder: Path | None = None)
     except BaseException:
         cluster.close()
         raise
+
+
+def _died_early(error: Exception) -> WorkerLostError:
+    return WorkerLostError([], f"a worker died while it was started: {str(error).splitlines()[0]}")
 
 
 def _ranks(placement: Placement, devices: Sequence[int], device: str) -> list[Rank]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,6 +68,7 @@ class RayGroup:
         self._timeout = timeout
         self._on_close = on_close
         self._numbers = itertools.count(1)
+        self._order = threading.Lock()  # all ranks are given the calls of several threads in one order
         self._closed = False
         self.failed = False  # ended before its time: what the ranks wrote is worth keeping
         self._lost: WorkerLostError | None = None
@@ -92,8 +94,9 @@ class RayGroup:
     def begin(self, method: str, *arguments: tuple[Any, ...]) -> RayPending:
         """Start a method of the hosts themselves, with one tuple of arguments for each."""
         self._check_open()
-        call = next(self._numbers)
-        calls = [getattr(actor, method).remote(call, *given) for actor, given in zip(self._actors, arguments)]
+        with self._order:
+            call = next(self._numbers)
+            calls = [getattr(actor, method).remote(call, *given) for actor, given in zip(self._actors, arguments)]
         return RayPending(self, call, calls)
 
     def gather(self, call: int, calls: list[Any]) -> list[Any]:

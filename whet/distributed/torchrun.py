@@ -193,6 +193,9 @@ class TorchrunGroup:
         """The call is over when this returns: this process is one of the ranks."""
         return Finished(self.call(method, *args, **kwargs))
 
+    def look(self) -> None:
+        """Do nothing: torchrun ends all ranks when one is gone."""
+
     def close(self) -> None:
         """The workers end with the job."""
 

@@ -19,7 +19,12 @@ from whet.distributed import open_store, waiting_for_ranks
 
 BUCKET_BYTES = 1 << 28
 _ALIGNED = 16  # bytes; a tensor in a bucket can then be viewed as any dtype
+_MEETING_TIME = timedelta(minutes=1)
 _TIMEOUT = timedelta(minutes=30)  # whoever is gone or stuck is found sooner by its heartbeat
+
+
+class LinkLostError(RuntimeError):
+    """The other end of a link is gone, or one of the ends did not come."""
 
 
 class Entry(NamedTuple):
@@ -54,8 +59,10 @@ class Link:
     """One end: index 0 sends, all others receive. Making it waits for the others."""
 
     def __init__(self, store: dist.TCPStore, index: int, size: int, device: torch.device) -> None:
+        """Raise `LinkLostError` if somebody does not come within a minute."""
         self._device = device
         with waiting_for_ranks():
+            _meet(store, index, size)
             if device.type == "cuda":
                 from torch.distributed import ProcessGroupNCCL  # not in builds without CUDA
 
@@ -94,6 +101,16 @@ class Link:
         if sent.tolist() != found:
             raise RuntimeError(f"the weights that came are not those that were sent: {found}, sent {sent.tolist()}")
 
+    def announce(self, follow: bool) -> None:
+        """Tell the receivers whether weights follow."""
+        self._broadcast(torch.tensor([int(follow)], device=self._device))
+
+    def heard(self) -> bool:
+        """Return what the sender announces."""
+        told = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._broadcast(told)
+        return bool(told.item())
+
     def _buckets(self, table: Sequence[Entry]) -> Iterator[tuple[list[Entry], Tensor]]:
         """Runs of entries that fit into a bucket, and its bytes, which the next one overwrites; both ends cut alike."""
         runs: list[list[Entry]] = [[]]
@@ -111,7 +128,19 @@ class Link:
 
     def _broadcast(self, tensor: Tensor) -> None:
         with waiting_for_ranks():
-            self._group.broadcast(tensor, 0).wait()
+            try:
+                self._group.broadcast(tensor, 0).wait()
+            except RuntimeError as error:
+                raise LinkLostError(str(error)) from error
+
+
+def _meet(store: dist.TCPStore, index: int, size: int) -> None:
+    """Wait until both ends are known to be there: a process group that waits for a dead one would wait long."""
+    try:
+        store.set(f"here_{index}", "")
+        store.wait([f"here_{each}" for each in range(size)], _MEETING_TIME)
+    except RuntimeError as error:
+        raise LinkLostError(f"not all of {size} ends of a link came: {error}") from error
 
 
 def _places(bucket: Sequence[Entry], flat: Tensor) -> Iterator[tuple[Entry, Tensor]]:

@@ -81,7 +81,7 @@ def open_models(
     if is_distributed(plan.config):
         from whet.training.pools import open_remote_models  # and with it Ray
 
-        return open_remote_models(plan, plan.folder / "ranks", console.note, stack)
+        return open_remote_models(plan, plan.folder / "ranks", console, stack)
     config, path, checkpoint, steps = plan.config, plan.path, plan.checkpoint, plan.total_steps
     if placement.device.type == "cuda":
         _check_memory(config, path, placement)

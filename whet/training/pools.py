@@ -11,13 +11,14 @@ from pathlib import Path
 from whet.config import Config
 from whet.distributed import Cluster, Group, Placement
 from whet.rollout.engine import Engine
+from whet.tracking.console import Console
 from whet.training.models import Models, RankPlan
 from whet.training.remote import remote_critic, remote_learner, remote_reference
 from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan
 
 
-def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None], stack: ExitStack) -> Models:
+def open_remote_models(plan: RankPlan, folder: Path, console: Console, stack: ExitStack) -> Models:
     """The models of a run on ranks, one for each device; these end with the stack, and a Ray that was started here."""
     placement = Placement.of(plan.config.trainer)
     cluster = stack.enter_context(Cluster(placement, folder))
@@ -25,12 +26,17 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
         learn = cluster.open(plan)
         engine: Engine = RemoteEngine(plan.config, learn)
         ranks = f"{learn.size} ranks"
+    elif plan.config.trainer.max_staleness:
+        learn = cluster.open(replace(plan, samples=False), "learn")
+        engine, count = _open_replicas(plan, cluster, learn, console.warn)
+        stack.callback(engine.close)
+        ranks = f"{learn.size} ranks that learn and {count} replicas of the engine that sample"
     else:
         learn = cluster.open(replace(plan, samples=False), "learn")
         rollout = cluster.open(SamplerPlan(plan), "rollout")
         engine = PoolEngine(plan.config, rollout, learn)
         ranks = f"{learn.size} ranks that learn and {rollout.size} that sample"
-    say(f"{ranks} on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
+    console.note(f"{ranks} on {placement.nodes} machine{'s' if placement.nodes > 1 else ''}, {cluster.device}")
     return Models(
         engine,
         remote_learner(learn),
@@ -38,6 +44,20 @@ def open_remote_models(plan: RankPlan, folder: Path, say: Callable[[str], None],
         remote_reference(learn) if plan.uses_reference else None,
         partial(_configure, learn),
     )
+
+
+def _open_replicas(plan: RankPlan, cluster: Cluster, learn: Group, warn: Callable[[str], None]) -> tuple[Engine, int]:
+    """Return an engine of replicas, each on the devices that one copy of the model takes, and their number."""
+    from whet.training.replicas.engine import ReplicaEngine
+    from whet.training.replicas.worker import ReplicaPlan
+
+    devices, each = cluster.placement.pools["rollout"], plan.config.worker.rollout.tensor_parallel_size
+    parts = [devices[first : first + each] for first in range(0, len(devices), each)]
+
+    def open_one(number: int) -> Group:
+        return cluster.open_apart(ReplicaPlan(plan), parts[number], f"replica {number}")
+
+    return ReplicaEngine(plan.config, learn, open_one, len(parts), warn), len(parts)
 
 
 def _configure(ranks: Group, config: Config) -> None:

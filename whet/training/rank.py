@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config, local_name
 from whet.distributed import Rank
-from whet.distributed.weight_broadcast import Entry, Link, Meeting, invite
+from whet.distributed.weight_broadcast import Entry, Meeting
 from whet.learn.critic import LocalCritic
 from whet.learn.layout import lay_out
 from whet.learn.sharding import load_sharded
@@ -29,7 +29,7 @@ from whet.model.load import load_tokenizer
 from whet.model.lora import add_adapters
 from whet.model.modality import freeze_tower, has_adapters
 from whet.model.names import folder_weights
-from whet.model.whole import full, whole
+from whet.model.whole import whole
 from whet.rollout.engine import Engine, SamplingParams, Start
 from whet.rollout.spec import Opening, engine_can, open_engine
 from whet.training import critics, parts, policy
@@ -38,6 +38,7 @@ from whet.training.engines import devices_shared, engine_ranks
 from whet.training.extensions import load_extensions
 from whet.training.models import RankPlan
 from whet.training.remote import answer
+from whet.training.weight_sender import WeightSender
 from whet.types import Sample
 
 
@@ -59,8 +60,8 @@ class RankWorker:
         if plan.uses_reference:
             frozen = model if has_adapters(model) else _load(plan, reference_placement(config, placement), None, "ref")
             policy.attach_reference(config, frozen, self._learner)
-        self._link: Link | None = None
-        self._sent = False
+        device_of_links = self._learner.model.device if self._shares_weights else torch.device("cpu")
+        self._sender = WeightSender(self._learner, rank.rank == 0, device_of_links)
         self._critic: LocalCritic | None = None
         if plan.critic_path is not None:
             self._critic = critics.open_critic(config, _load_critic(plan, plan.critic_path, device), plan.total_steps)
@@ -87,35 +88,21 @@ class RankWorker:
                 for _ in folder_weights(model):  # all ranks take part in gathering, for those that load
                     pass
 
-    def invite_samplers(self, table: Sequence[Entry], receivers: int) -> tuple[Meeting, list[str]] | None:
+    def invite_samplers(self, link: str, table: Sequence[Entry], receivers: int) -> tuple[Meeting, list[str]] | None:
         """Open a rendezvous for ranks that only sample; return its address and the names of trained parameters."""
-        parameters = dict(self._learner.model.named_parameters())
-        assert [(each.name, each.shape) for each in table] == [(name, p.shape) for name, p in parameters.items()]
-        self._table = list(table)
-        if self._rank.rank:
-            return None
-        self._store, self._meeting = invite(receivers)
-        return self._meeting, [name for name, p in parameters.items() if p.requires_grad]
+        return self._sender.invite(link, table, receivers)
 
-    def open_link(self) -> None:
-        """Connect to the ranks that were invited; the first rank sends for all."""
-        if self._rank.rank == 0:
-            device = self._learner.model.device if self._shares_weights else torch.device("cpu")
-            self._link = Link(self._store, 0, self._meeting.size, device)
+    def open_link(self, link: str) -> bool:
+        """Connect to the ranks that were invited; False if one did not come."""
+        return self._sender.open(link)
 
-    def send_weights(self, version: int) -> None:
-        """Send the current weights: all of them the first time, then those that are trained."""
-        model = self._learner.model
-        part(model)
-        chosen = {name: p for name, p in model.named_parameters() if p.requires_grad or not self._sent}
-        gathered = ((name, full(p.detach())) for name, p in chosen.items())
-        with self._learner.offload.here():
-            if self._link is not None:
-                self._link.send([entry for entry in self._table if entry.name in chosen], gathered, version)
-            else:
-                for _ in gathered:  # all ranks take part in gathering, and the first one sends
-                    pass
-        self._sent = True
+    def send_weights(self, link: str, version: int, everything: bool) -> bool:
+        """Send the current weights, all or those that are trained; False if a receiver was lost meanwhile."""
+        return self._sender.send(link, version, everything)
+
+    def send_weights_again(self, link: str, version: int) -> bool:
+        """Send a version that was sent already; False if the weights have changed since, or the receiver was lost."""
+        return self._sender.send_again(link, version)
 
     def generate(
         self, prompts: Sequence[Start], params: SamplingParams, ids: Sequence[int], version: int
@@ -134,6 +121,8 @@ class RankWorker:
 
     def answer(self, part: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of this rank's learner, critic or reference; the other side of `remote.remote`."""
+        if (part, method) == ("learner", "update"):
+            self._sender.current = False
         held = {"learner": self._learner, "critic": self._critic, "reference": self._learner.reference}
         present = {name: each for name, each in held.items() if each is not None}
         return answer(present, {"tokenizer": self._tokenizer}, part, method, arguments, first=self._rank.rank == 0)

@@ -13,6 +13,8 @@ from whet.rollout.spec import engine_can
 from whet.training.engines import engine_ranks
 from whet.types import Prompt, Sample
 
+_LINK = "pool"
+
 
 class RemoteEngine(BatchEngine):
     """Every rank with an engine samples for its share of the prompts; one call after the other."""
@@ -67,17 +69,24 @@ class PoolEngine(RemoteEngine):
     def __init__(self, config: Config, group: Group, learn: Group) -> None:
         super().__init__(config, group)
         self._learn = learn
+        self._sent = False
         table = group.call("table")[self._engines[0]]
-        meeting, trained = learn.call("invite_samplers", table, len(self._engines))[0]
-        opening = learn.start("open_link")
-        group.call("open_link", meeting, trained)
-        opening.wait()
+        meeting, trained = learn.call("invite_samplers", _LINK, table, len(self._engines))[0]
+        opening = learn.start("open_link", _LINK)
+        group.call("open_link", _LINK, meeting, trained)
+        _check_all(opening.wait())
 
     def load_weights(self, weights: Weights, version: int) -> None:
-        """Have the ranks that learn send their weights to those that sample."""
+        """Have the ranks that learn send their weights to those that sample: all of them the first time."""
         with self.turn:
-            sending = self._learn.start("send_weights", version)
-            receiving = self._group.start("receive_weights", version)
-            sending.wait()
+            sending = self._learn.start("send_weights", _LINK, version, not self._sent)
+            receiving = self._group.start("receive_weights", _LINK, version, not self._sent)
+            sent = sending.wait()
             receiving.wait()
-            self.version = version
+            _check_all(sent)
+            self._sent, self.version = True, version
+
+
+def _check_all(arrived: Sequence[bool]) -> None:
+    if not all(arrived):
+        raise RuntimeError("the link between the ranks that learn and those that sample is broken")

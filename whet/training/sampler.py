@@ -47,8 +47,8 @@ class SamplerWorker:
         engines = engine_ranks(config, rank.world)
         self._engine: Engine | None = None
         self._held: int | None = None  # the version of the weights, None while they are on their way
-        self._link: Link | None = None
-        self._trained: frozenset[str] | None = None  # what changes in an update; None = nothing has come yet
+        self._links: dict[str, Link] = {}
+        self._trained: frozenset[str] = frozenset()  # what changes in an update
         with devices_shared(config, rank):
             if rank.rank not in engines:
                 return
@@ -67,23 +67,20 @@ class SamplerWorker:
         """Return names and shapes, in the order of the broadcast."""
         return table_of(self._model.named_parameters()) if self._engine is not None else None
 
-    def open_link(self, meeting: Meeting, trained: Sequence[str]) -> None:
-        """Meet the rank that sends weights; after the first time only what is trained comes."""
+    def open_link(self, link: str, meeting: Meeting, trained: Sequence[str], index: int | None = None) -> None:
+        """Meet the rank that sends weights, as the receiver of this index; each rank's own where none is given."""
         if self._engine is not None:
-            self._link = Link.join(meeting, self._index, self._home)
-            self._later = frozenset(trained)
+            self._links[link] = Link.join(meeting, self._index if index is None else index, self._home)
+            self._trained = frozenset(trained)
 
-    def receive_weights(self, version: int) -> None:
-        """Take the weights that are being sent, and sample with them from now on."""
-        if self._engine is None or self._link is None:
+    def receive_weights(self, link: str, version: int, everything: bool) -> None:
+        """Take the weights that are being sent, all or those that are trained, and sample with them from now on."""
+        if self._engine is None:
             return
         self._held = None  # should anything fail now, nothing is sampled
         parameters = dict(self._model.named_parameters())
-        table = [
-            entry for entry in table_of(parameters.items()) if self._trained is None or entry.name in self._trained
-        ]
-        self._link.receive(table, parameters, version)
-        self._trained = self._later
+        table = [entry for entry in table_of(parameters.items()) if everything or entry.name in self._trained]
+        self._links[link].receive(table, parameters, version)
         self._engine.load_weights(lambda: folder_weights(self._model), version)
         self._held = version
 

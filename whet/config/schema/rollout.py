@@ -65,6 +65,12 @@ class RolloutConfig:
         None,
         "asynchronous: samples in flight give an update their cache's memory and compute it anew; null = on a GPU",
     )
+    max_restarts: int = key(
+        10,
+        "asynchronous, with trainer.placement: replicas of the engine opened again in place of lost ones",
+        least=0,
+        most=1_000_000,
+    )
     server_address: str | None = key(None, "http://host:port of a server that is up; its API key: WHET_SERVER_TOKEN")
     server_timeout: float = key(
         1800.0, "longest wait for one response of a server, in seconds", above=0, most=1_000_000
