@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whet_process import run_folder, start, train
 
-from whet.config import Config, with_values
+from whet.assets.examples import examples_folder
+from whet.config import Config, load_config, with_values
 from whet.tracking import read_metrics
+from whet.tracking.console import Console
 from whet.training.flow import Flow, staleness
+from whet.training.job import open_trainer
 from whet.training.pending import Waiting
 from whet.types import Prompt, Sample, Segment
 
@@ -206,3 +211,45 @@ def _small() -> tuple[str, ...]:
 def _count(run: Path) -> int:
     metrics = run / "metrics.jsonl"
     return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+@pytest.mark.slow
+def test_two_thousand_steps_with_random_cancellations(tmp_path, few_rows):
+    """Groups are dropped and sampled anew, and samples aborted at any moment: every step is taken."""
+    reward = tmp_path / "uneven.py"
+    reward.write_text(SLOW_REWARD.replace("0.3 if", "0.05 if").replace("0.003", "0.0003"))
+    keys = [
+        *_small(),
+        *few_rows,
+        "data.rollout_batch_size=2",
+        "worker.actor.global_batch_size=2",
+        "worker.rollout.n=2",
+        "data.max_response_length=8",
+        "trainer.max_staleness=1",
+        "trainer.on_stale=drop",
+        "trainer.max_steps=2000",
+        "trainer.save_freq=-1",
+        "trainer.val_freq=-1",
+        "trainer.val_before_train=false",
+        "trainer.quiet=true",
+        f"worker.reward.reward_function={reward}:compute_score",
+        f"trainer.save_checkpoint_path={tmp_path / 'run'}",
+    ]
+    config = load_config([f"config={examples_folder() / 'quickstart.yaml'}", *keys])
+    ended, chance, aborts = threading.Event(), random.Random(3), []
+    with ExitStack() as stack:
+        trainer = open_trainer(config, Console(quiet=True), stack)
+
+        def disturb() -> None:
+            while not ended.wait(chance.random() * 0.1):
+                trainer.models.engine.abort()
+                aborts.append(1)
+
+        thread = threading.Thread(target=disturb, daemon=True)
+        thread.start()
+        trainer.fit()
+        ended.set()
+        thread.join()
+    taken = [record["ids"][0] for records in schedule(tmp_path / "run").values() for record in records]
+    assert len(taken) == len(set(taken)) == 2000 * 2
+    assert len(aborts) > 100
