@@ -131,8 +131,6 @@ def test_supervised_columns() -> None:
     ("argument", "key"),
     [
         ("data.custom_cls.path=x.py", "data.custom_cls.path"),
-        ("data.train_max_samples=10", "data.train_max_samples"),
-        ("+data.apply_chat_template_kwargs.enable_thinking=False", "data.apply_chat_template_kwargs.enable_thinking"),
         ("actor_rollout_ref.model.mtp.enable=True", "actor_rollout_ref.model.mtp.enable"),
         ("trainer.device=npu", "trainer.device"),
         (f"{ACTOR}.strategy=veomni", f"{ACTOR}.strategy"),
@@ -194,3 +192,30 @@ def test_one_response_of_a_prompt_is_trained_on_where_the_original_does() -> Non
 
 def test_a_module_that_is_no_main_is_not_known() -> None:
     assert check_command("verl", "verl.utils.x", [], Path(".")).verdict is Verdict.UNKNOWN
+
+
+def test_rows_and_variables_of_the_chat_template() -> None:
+    found = settings(
+        "data.train_max_samples=100",
+        "data.val_max_samples=-1",
+        "+data.apply_chat_template_kwargs.enable_thinking=False",
+    )
+    assert found["data.max_train_rows"] == 100
+    assert "data.max_val_rows" not in found
+    assert found["data.chat_template_args"] == {"enable_thinking": False}
+    assert settings("data.apply_chat_template_kwargs={enable_thinking: true}")["data.chat_template_args"] == {
+        "enable_thinking": True
+    }
+
+
+@pytest.mark.parametrize(("devices", "strategy"), [(1, "adamw_8bit"), (8, None)])
+def test_optimizers_with_8_bit_states_are_for_one_device(devices: int, strategy: str | None) -> None:
+    found = settings(f"{ACTOR}.optim.optimizer=AdamW8bit", f"trainer.n_gpus_per_node={devices}")
+    assert found.get("worker.actor.optim.strategy") == strategy
+
+
+def test_a_proximal_policy_is_a_correction() -> None:
+    module = "verl.experimental.fully_async_policy.fully_async_main"
+    found = settings(NAME, "async_training.compute_prox_log_prob=True", module=module)
+    assert found["algorithm.rollout_correction.rollout_is"] == "token"
+    assert "worker.actor.recompute_old_log_probs" not in found

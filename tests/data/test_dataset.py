@@ -113,6 +113,24 @@ def test_bad_chat_template(dataset, override, message):
         dataset([{"prompt": "one", "answer": 1}, {"prompt": "two", "answer": 1}], override_chat_template=override)
 
 
+def test_variables_of_the_chat_template(dataset):
+    template = "{{ messages[0].content }} {{ 'think' if thinks else 'answer' }}"
+    rows = [{"prompt": QUESTION, "answer": ""}]
+    texts = [
+        dataset(rows, override_chat_template=template, chat_template_args=given)[0].text
+        for given in ({}, {"thinks": True}, {"thinks": False})
+    ]
+    assert texts == [f"{QUESTION} answer", f"{QUESTION} think", f"{QUESTION} answer"]
+
+
+def test_the_first_rows_of_all_files(jsonl, chat_tokenizer):
+    files = f"{jsonl([{'prompt': QUESTION, 'answer': str(i)} for i in range(3)])}," * 2
+    for most, answers in ((None, "012012"), (2, "01"), (4, "0120"), (9, "012012")):
+        read = PromptDataset(files.rstrip(","), DataConfig(max_train_rows=most, max_val_rows=1), chat_tokenizer)
+        assert "".join(prompt.answer for prompt in read) == answers
+    assert len(PromptDataset(files.rstrip(","), DataConfig(max_val_rows=1), chat_tokenizer, "data.val_files")) == 1
+
+
 def test_overlong_prompts_are_left_out_and_counted(dataset):
     rows = [{"prompt": "one " * n, "answer": n} for n in (1, 30, 2, 40)]
     prompts = dataset(rows, max_prompt_length=10)

@@ -16,7 +16,7 @@ from whet.compat.values import SKIP, convert
 from whet.config.keys import get
 from whet.config.schema import Config, all_keys
 
-_RULES = ("objective", "optimization", "sizes", "placement", "sampling", "rewards", "other_jobs", "easyr1")
+_RULES = ("objective", "optimization", "sizes", "placement", "sampling", "rewards", "other_jobs", "rows", "easyr1")
 # Rules that read what others set come last, in this order.
 _LATE = ("micro_batches", "megatron", "length", "correction", "staleness", "validation")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -139,9 +139,15 @@ class ChatTemplate:
     """The tokenizer's chat template; `override` replaces it."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, override: str | None = None, processor: Processor | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        override: str | None = None,
+        processor: Processor | None = None,
+        keys: Mapping[str, Any] | None = None,
     ) -> None:
+        """`keys` are variables of the template, as `data.chat_template_args` gives them."""
         self._tokenizer = tokenizer
+        self._keys = dict(keys or {})
         self._override = override
         own = tokenizer.chat_template or (processor.chat_template if processor else None)
         self._template = override or own
@@ -176,6 +182,7 @@ class ChatTemplate:
                 chat_template=self._chosen,
                 add_generation_prompt=is_open,
                 tokenize=False,
+                **self._keys,
             )
             return check_text(cast(str, written))
 
@@ -192,7 +199,7 @@ class ChatTemplate:
                 tools=tools,
                 chat_template=self._tokenizer.get_chat_template(self._chosen, tools),
                 return_assistant_tokens_mask=True,
-                **self._tokenizer.special_tokens_map,
+                **self._tokenizer.special_tokens_map | self._keys,
             )
             return check_text(texts[0]), _joined(spans[0])
 
@@ -220,6 +227,7 @@ class ChatTemplate:
             chat_template=self._chosen,
             add_generation_prompt=True,
             tokenize=False,
+            **self._keys,
         )
         return cast("list[str]", texts)
 

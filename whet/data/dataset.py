@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.data.chat import Message
 from whet.data.columns import MISSING, Sources, lookup, missing_column
-from whet.data.files import Resolve, Table, as_tables
+from whet.data.files import Resolve, Table, as_tables, first_rows
 from whet.data.formats import Columns
 from whet.data.rows import BadRow, RowReader
 from whet.errors import UserError
@@ -64,7 +64,7 @@ class PromptDataset:
         self._reader = RowReader(config, tokenizer, resolve, processor, limit_images)
         self._rows: list[Columns] = []
         self._uids: list[str] = []
-        for table in as_tables(files, key, resolve):
+        for table in first_rows(as_tables(files, key, resolve), config, key):
             self._rows += table.rows
             self._uids += [f"{table.name}:{number}" for number in range(1, len(table.rows) + 1)]
         self.rows_read = len(self._rows)

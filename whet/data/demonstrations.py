@@ -17,7 +17,7 @@ from whet.data.chat import PLACE, Message
 from whet.data.columns import MISSING, Sources, column_names, lookup, missing_column
 from whet.data.conversation import as_conversation, tools_of
 from whet.data.dataset import DECODERS, ENCODE_BATCH
-from whet.data.files import Resolve, read_tables
+from whet.data.files import Resolve, first_rows, read_tables
 from whet.data.formats import Columns
 from whet.data.rows import BadRow, RowReader, file_of
 from whet.data.template import PromptTemplate
@@ -86,7 +86,7 @@ class DemonstrationDataset:
         self._end = _end_of_turn(self._reader, tokenizer, ends)
         self._rows: list[tuple[Columns, str]] = [
             (row, f"{table.name}:{number}")
-            for table in read_tables(files, key, resolve)
+            for table in first_rows(read_tables(files, key, resolve), config, key)
             for number, row in enumerate(table.rows, start=1)
         ]
         self.rows_read = len(self._rows)

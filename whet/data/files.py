@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from whet.config.schema.data import DataConfig
 from whet.data.columns import MISSING, lookup
 from whet.data.formats import KNOWN, READERS, Columns, read_file
 from whet.envs.generated import generated_rows, is_generated
@@ -61,6 +62,18 @@ def as_tables(files: str | Sequence[str] | Sequence[Table], key: str, resolve: R
     """Return tables as they are, or read them by `read_tables`."""
     tables = [each for each in files if isinstance(each, Table)]
     return tables or read_tables(cast("str | Sequence[str]", files), key, resolve)
+
+
+def first_rows(tables: Sequence[Table], config: DataConfig, key: str) -> list[Table]:
+    """Return tables with as many rows in all as `data.max_train_rows` or `data.max_val_rows` allows, the first ones."""
+    most = config.max_val_rows if key == "data.val_files" else config.max_train_rows
+    if most is None:
+        return list(tables)
+    kept, left = [], most
+    for table in tables:
+        kept.append(Table(table.name, table.rows[:left]))
+        left -= len(kept[-1].rows)
+    return kept
 
 
 def read_tables(files: str | Sequence[str], key: str = "data.train_files", resolve: Resolve = Path) -> list[Table]:

@@ -46,7 +46,8 @@ class RowReader:
 
             self.media = MediaReader(processor, config, folder, limit_images)
         self._template = PromptTemplate(file_of(config.format_prompt, resolve)) if config.format_prompt else None
-        self.chat = ChatTemplate(tokenizer, template_text(config.override_chat_template, resolve), processor)
+        override = template_text(config.override_chat_template, resolve)
+        self.chat = ChatTemplate(tokenizer, override, processor, config.chat_template_args)
 
     @property
     def special(self) -> bool:

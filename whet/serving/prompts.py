@@ -66,7 +66,7 @@ class PromptMaker:
         """
         self._tokenizer, self._processor, self._rollout = tokenizer, processor, config.worker.rollout
         self._limits = config.serve
-        self._chat = ChatTemplate(tokenizer, template, processor)
+        self._chat = ChatTemplate(tokenizer, template, processor, config.data.chat_template_args)
         limit = config.worker.rollout.limit_images
         self._media = MediaReader(processor, config.data, None, limit) if processor is not None else None
         self.max_len, self.vocabulary, self._end_ids = max_len, vocabulary, end_ids

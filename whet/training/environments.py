@@ -102,7 +102,7 @@ def conversations(
     template = chat_template(config, tokenizer, processor)
     if template is not None and template == tokenizer.chat_template:
         template = None
-    keys = {} if template is None else {"chat_template": template}
+    keys = config.data.chat_template_args | ({} if template is None else {"chat_template": template})
     images = None
     if processor is not None:
         from whet.data.observed import ObservedImages

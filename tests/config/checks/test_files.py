@@ -75,6 +75,8 @@ def test_what_is_there_or_on_a_hub_passes(here, argument):
         ),
         ("data.format_prompt={{ content }}", "data.format_prompt holds a template's text"),
         ("data.override_chat_template=chat.jinja", "data.override_chat_template=chat.jinja: there is no such file"),
+        ("data.chat_template_args={tools: [1]}", "data.chat_template_args.tools: whet gives the template its tools"),
+        ("data.chat_template_args={'a b': 1}", "data.chat_template_args: a b is no name of a variable"),
         (f"data.override_chat_template={'long ' * 999}", "data.override_chat_template=long long"),
         ("worker.reward.reward_function=rewrd.py:f", "there is no such file; did you mean reward.py?"),
         ("worker.reward.reward_function=reward.py:f()", "expected path.py:function"),

@@ -42,12 +42,12 @@ DATA: list[Row] = [
     *absent("chat_template", "set data.override_chat_template to a file"),
     *absent("custom_cls.path", "data sets by a class of yours are not here: write the rows to a file"),
     *harmless("custom_cls.name", "counts only with custom_cls.path"),
-    *absent("train_max_samples val_max_samples", "whet reads all rows: cut the file", (-1,)),
-    *absent(
-        "apply_chat_template_kwargs apply_chat_template_kwargs.* mm_processor_kwargs*",
-        "arguments of the chat template are not here: set data.override_chat_template",
-        ({},),
+    *mapped("train_max_samples", "data.max_train_rows", "the first rows, where verl chooses at random", rule="rows"),
+    *mapped("val_max_samples", "data.max_val_rows", "the first rows, where verl chooses at random", rule="rows"),
+    *mapped(
+        "apply_chat_template_kwargs apply_chat_template_kwargs.*", "data.chat_template_args", rule="chat_template_args"
     ),
+    *absent("mm_processor_kwargs*", "arguments of the processor are not here: see data.min_pixels", ({},)),
     *harmless(
         "balance_dp_token use_shm pad_mode ignore_input_ids_mismatch num_workers image_patch_size "
         "return_multi_modal_inputs",

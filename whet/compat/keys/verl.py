@@ -44,11 +44,8 @@ DATA: list[Row] = [
         rule="trust",
     ),
     *mapped("tokenizer", "worker.actor.model.tokenizer_path", "null is the model's", rule="tokenizer"),
-    *absent(
-        "train_max_samples val_max_samples",
-        "whet reads all rows: cut the file, or name a split of the hub such as org/name@train[:1000]",
-        (-1,),
-    ),
+    *mapped("train_max_samples", "data.max_train_rows", "the first rows, where verl chooses at random", rule="rows"),
+    *mapped("val_max_samples", "data.max_val_rows", "the first rows, where verl chooses at random", rule="rows"),
     *mapped("reward_fn_key", "", "the column that chooses a scorer is data_source here", rule="reward_fn_key"),
     *absent(
         "custom_cls.path",
@@ -61,9 +58,12 @@ DATA: list[Row] = [
     ),
     *absent("datagen.path", "data that is made during training is not here: see worker.rollout.env"),
     *harmless("datagen.name", "counts only with datagen.path"),
+    *mapped(
+        "apply_chat_template_kwargs apply_chat_template_kwargs.*", "data.chat_template_args", rule="chat_template_args"
+    ),
     *absent(
-        "apply_chat_template_kwargs apply_chat_template_kwargs.* mm_processor_kwargs mm_processor_kwargs.*",
-        "arguments of the chat template are not here: set data.override_chat_template to one that has them",
+        "mm_processor_kwargs mm_processor_kwargs.*",
+        "arguments of the processor are not here: see data.min_pixels, data.max_pixels and data.video_fps",
         ({},),
     ),
     *mapped("tool_config_path function_tool_path", "worker.rollout.tools", "the tools of multi_turn", rule="agents"),
@@ -177,10 +177,11 @@ ASYNCHRONOUS: list[Row] = [
         "true = the sampler's log-probs are the old ones",
         rule="old_log_probs",
     ),
-    *absent(
+    *mapped(
         "async_training.compute_prox_log_prob",
-        "a proximal policy apart from the old one is not here; set it to False",
-        (False,),
+        "algorithm.rollout_correction.rollout_is",
+        "token weights for the policy before the update, unless algorithm.rollout_correction says otherwise",
+        rule="proximal",
     ),
     *harmless("async_training.*", "how weights travel there"),
     *mapped("rollout.total_rollout_steps", "trainer.max_steps", "prompts in all", rule="length"),

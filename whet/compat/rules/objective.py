@@ -95,6 +95,15 @@ def _old_log_probs(there: There, here: Here) -> None:
         here.set("worker.actor.recompute_old_log_probs", False, *keys)
 
 
+@rule("proximal")
+def _proximal(there: There, here: Here) -> None:
+    """Decoupled PPO: clip against the policy before the update, and weight tokens by its ratio to the sampler's."""
+    key = "async_training.compute_prox_log_prob"
+    if there.on(key) and not there.get(f"{_CORRECTION}.rollout_is"):
+        here.drop("worker.actor.recompute_old_log_probs")
+        here.set(f"{_CORRECTION}.rollout_is", "token", key)
+
+
 @rule("correction")
 def _correction(there: There, here: Here) -> None:
     """Rollout correction: the same names; thresholds count only beside what they bound."""

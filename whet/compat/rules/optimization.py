@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whet.compat.rules.rule import rule
+from whet.compat.rules.sizes import devices
 from whet.compat.translation import Here, There
 
 _ACTOR = "actor_rollout_ref.actor"
@@ -94,6 +95,11 @@ def _optimizer(there: There, here: Here) -> None:
         if name == "_AdamW" and "torchao" in module and rounding:
             here.set(f"worker.{part}.optim.strategy", "adamw_bf16", f"{section}.optimizer")
             here.note(f"{section}.optimizer=_AdamW: whet rounds bf16 weights with Kahan sums, not at random")
+        elif name.lower() in ("adamw8bit", "adam8bit", "adamw_8bit"):
+            if devices(there) == 1:
+                here.set(f"worker.{part}.optim.strategy", "adamw_8bit", f"{section}.optimizer")
+            else:
+                here.idle(f"{section}.optimizer", "8-bit states are for one device here; several shard fp32 states")
         elif f"{section}.optimizer" in there:
             here.refuse(f"{section}.optimizer", "AdamW is the optimizer here; set it to AdamW")
 

@@ -17,6 +17,26 @@ from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 FOREIGN_SHARDS = "model_world_size_*_rank_*.pt"  # of FSDP, as the other systems write them
+# Arguments of the tokenizer's method, and variables that whet or the tokenizer set.
+_TAKEN = frozenset(
+    [
+        "conversation",
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "add_generation_prompt",
+        "continue_final_message",
+        "tokenize",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+    ]
+)
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".pkl", ".pickle", ".txt", ".gz", ".zst")
 
 
@@ -57,6 +77,17 @@ def _templates(config: Config) -> Iterator[str]:
             yield _missing(config, key, file, "file")
     if chat is not None and not is_template_text(chat) and not os.path.isfile(resolve_path(config, chat)):
         yield _missing(config, "data.override_chat_template", chat, "file")
+
+
+def _template_args(config: Config) -> Iterator[str]:
+    for name in config.data.chat_template_args:
+        if name in _TAKEN or not name.isidentifier():
+            yield (
+                f"data.chat_template_args.{name}: whet gives the template its {name}; name variables of the template "
+                "itself, such as enable_thinking"
+                if name in _TAKEN
+                else f"data.chat_template_args: {show(name)} is no name of a variable"
+            )
 
 
 def _extensions(config: Config) -> Iterator[str]:
@@ -189,6 +220,7 @@ FILE_CHECKS: tuple[Check, ...] = (
     _data_files,
     _image_dir,
     _templates,
+    _template_args,
     _extensions,
     _loggers,
     _reward,

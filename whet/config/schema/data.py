@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from whet.config.keys import LARGEST_SEED, key
+from whet.config.keys import LARGEST_SEED, about, key
 from whet.config.registry import Registry
 
 ROWS = Registry("data.train_files", "whet.envs.adapters", "ROWS")  # adapters that generate rows: NAME:ARGUMENT@1000
@@ -18,6 +19,8 @@ class DataConfig:
         "", "training data: files, folders, hub datasets with an optional @split or generated rows, commas between"
     )
     val_files: str = key("", "validation data, named like train_files")
+    max_train_rows: int | None = key(None, "use the first so many rows of train_files; null = all", least=1)
+    max_val_rows: int | None = key(None, "use the first so many rows of val_files; null = all", least=1)
     prompt_key: str = key("prompt", "column that holds the prompt")
     answer_key: str = key("answer", "column that holds the ground truth for the reward function")
     image_key: str = key("images", "column that holds the prompt's images")
@@ -34,6 +37,9 @@ class DataConfig:
     format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text", prose=True)
     override_chat_template: str | None = key(
         None, "chat template used instead of the tokenizer's: a file or its text", prose=True
+    )
+    chat_template_args: dict[str, Any] = field(
+        default_factory=dict, metadata=about("variables of the chat template, such as {enable_thinking: false}")
     )
     shuffle: bool = key(True, "shuffle the training data anew in each epoch")
     seed: int = key(1, "seed of the shuffle", least=0, most=LARGEST_SEED)
