@@ -1,6 +1,6 @@
 """Synchronous against asynchronous training on one GPU, with lengths of a long tail: tokens trained a second.
 
-    python bench/async_gpu.py                        # Qwen3-1.7B's shape, 64 prompts x 8, up to 4,096 tokens
+    python bench/async_gpu.py                        # Qwen3-1.7B's shape, 64 prompts x 8, up to 4,000 tokens
     python bench/async_gpu.py --tiny --steps 6       # the same lines on a CPU, in a minute
 
 Writes a model of random weights, trains it by `whet train` once for each setting (see async_engine.py for the lengths)
@@ -66,7 +66,7 @@ def main() -> None:
 
 def _train(folder: Path, run: Path, tiny: bool, keys: list[str]) -> None:
     quickstart = builtin("whet/quickstart", say=print)
-    sizes = (8, 64, 96) if tiny else (64, 512, 4096)
+    sizes = (8, 64, 96) if tiny else (64, 512, 4000)
     settings = {
         "data.train_files": quickstart / "train.jsonl",
         "data.prompt_key": "problem",
