@@ -18,7 +18,7 @@ from whet.config.problems import hint
 from whet.errors import UserError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoint
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -108,7 +108,7 @@ class Registry:
 
 
 @functools.cache
-def _entry_points(path: tuple[str, ...]) -> EntryPoints:
+def _entry_points(path: tuple[str, ...]) -> Any:  # its type has another name in Python 3.11
     """Return those of every package on the path; reading them takes as long for one group as for all."""
     from importlib.metadata import entry_points  # takes longer to import than the rest of this file
 
