@@ -26,6 +26,7 @@ SERVER.set_forkserver_preload(
         "whet.rollout.engines.native.engine",
         "whet.training.job",
         "learn.samples",
+        "fork_freeze",
     ]
 )
 
