@@ -28,12 +28,14 @@ train: $(READY) ## run the quickstart, or anything else: make train ARGS="config
 # One thread per worker: two workers with two threads each would fight for two cores. A file's tests share what they set
 # up, so workers get whole files; in the order of collection, in which long ones come first (the marker `early`).
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Compiled files are kept, whatever the environment says: workers and the processes they start import the same ones.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 test: $(READY_DEV) ## run the tests that take seconds
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(SPREAD) $(ARGS)
+	$(PYTEST) -m "not slow" $(SPREAD) $(ARGS)
 
 test-all: $(READY_DEV) ## run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(ARGS)
+	$(PYTEST) $(SPREAD) $(ARGS)
 
 # What other processors would compute: torch, oneDNN, MKL and OpenBLAS without vector instructions, and with AVX2.
 PLAIN_CPU := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem
@@ -47,12 +49,12 @@ NUMERIC := tests/algos tests/assets tests/kernels tests/learn tests/model tests/
 test-cpus: $(READY_DEV) ## run the numeric tests as on other processors, too (imitated by switching instructions off)
 	@for cpu in CPU=own "$(PLAIN_CPU)" $(if $(AVX2_CPU),"$(AVX2_CPU)"); do \
 	  echo "$$cpu"; \
-	  env $$cpu OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(SPREAD) $(NUMERIC) $(ARGS) \
+	  env $$cpu $(PYTEST) -m "not slow" $(SPREAD) $(NUMERIC) $(ARGS) \
 	    || exit 1; \
 	done
 
 fuzz: $(READY_DEV) ## run every case of the fuzz tests, of which `make test` runs a part
-	WHET_FUZZ=full OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n $(WORKERS) $(ARGS)
+	WHET_FUZZ=full $(PYTEST) tests/fuzz -n $(WORKERS) $(ARGS)
 
 golden: $(READY_DEV) ## record what short runs of every kind compute at REV=HEAD, for tests/golden to compare with
 	$(BIN)/python tests/golden/record.py $(REV)

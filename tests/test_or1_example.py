@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import run_script
 
 from whet.cli import main
 from whet.config import check_config, load_config, read_stages
@@ -23,7 +22,7 @@ def test_prepare_filter_train_in_stages_and_evaluate(
     quickstart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    subprocess.run([sys.executable, FOLDER / "make_data.py", "or1_data"], check=True, capture_output=True)
+    assert run_script(FOLDER / "make_data.py", "or1_data", folder=tmp_path).code == 0
     assert read_rows("or1_data/train.pkl")[0]["reward_model"]["ground_truth"] == [
         read_rows(str(quickstart / "train.jsonl"))[0]["answer"]
     ]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import run_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
 
 def _run(script: str, steps: int, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / script, str(steps)], cwd=folder, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_script(EXAMPLES / script, str(steps), folder=folder)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def test_the_custom_loop_learns_in_under_60_lines(quickstart: Path, tmp_path: Path) -> None:

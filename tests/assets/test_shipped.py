@@ -3,11 +3,10 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
+from fork_server import run_script
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, LlamaForCausalLM
 
@@ -135,15 +134,16 @@ def test_other_weights_are_another_folder_of_the_cache(copied):
 
 
 def test_making_a_builtin_trains_nothing_and_leaves_the_random_state(tmp_path):
-    code = (
-        "import sys, torch\n"
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, torch\n"
+        "os.environ['WHET_HOME'] = os.getcwd()\n"
         "from whet.assets import builtin\n"
         "before = torch.get_rng_state()\n"
         "for name in ('quickstart', 'vision'): builtin(f'whet/{name}', print)\n"
         "assert torch.equal(before, torch.get_rng_state())\n"
         "print([name for name in sys.modules if name.startswith('whet.assets.warm_start')])\n"
     )
-    environment = {"WHET_HOME": str(tmp_path), "PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("[]")
+    done = run_script(program, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.strip().endswith("[]")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
+from whet_process import start
 
 from whet.cli import main
 from whet.evals.terminal_chat import Chat
@@ -75,29 +76,17 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(finished_run: P
     assert "\x1b" not in talk("Sort these digits: 5 2 9\n", str(finished_run))
 
 
-def test_interrupting_ends_it_without_an_error(finished_run: Path) -> None:
+def test_interrupting_ends_it_without_an_error(finished_run: Path, tmp_path: Path) -> None:
     """Ctrl-C while it waits for a message: a process of its own, as the signal comes from outside."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "whet", "chat", str(finished_run)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write("Sort these digits: 5 2 9\n")
-        process.stdin.flush()
-        lines = [process.stdout.readline() for _ in range(3)]  # checkpoint, model, answer
-        assert lines[2].strip()
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 0, err
-    assert "Traceback" not in err
+    os.mkfifo(tmp_path / "keyboard")
+    process = start(tmp_path, "chat", str(finished_run), typed=tmp_path / "keyboard")
+    with (tmp_path / "keyboard").open("w") as keyboard:  # which waits until the other side has it open
+        print("Sort these digits: 5 2 9", file=keyboard, flush=True)
+        assert process.wait_for(lambda: process.text().count("\n") >= 3), process.text()  # checkpoint, model, answer
+        assert process.text().splitlines()[2].strip()
+        process.signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0, process.text()
+    assert "Traceback" not in process.text()
 
 
 def test_the_engine_is_closed(finished_run: Path, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:

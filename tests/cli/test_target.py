@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from serving.serving import started
+from whet_process import start
 
 from whet.checkpoint.manifest import MANIFEST, read_manifest, write_manifest
 from whet.cli import main
@@ -140,7 +140,11 @@ def test_merge_of_a_run(finished_run: Path, elsewhere: Path, capsys: pytest.Capt
     assert (elsewhere / "merged" / "model.safetensors").read_bytes() == model.read_bytes()
 
 
-def test_serve_of_a_run(finished_run: Path) -> None:
-    with started(str(finished_run), "serve.port=0", WHET_SERVE_TOKEN="a-token-of-the-test") as server:
-        assert server.name == finished_run.name
-        assert any(str(resolve(str(finished_run)).checkpoint) in line for line in server.lines)
+def test_serve_of_a_run(finished_run: Path, tmp_path: Path) -> None:
+    server = start(tmp_path, "serve", str(finished_run), "serve.port=0")
+    try:
+        assert server.wait_for(lambda: "/v1\n" in server.text()), server.text()
+        assert f"serving {finished_run.name} at http://127.0.0.1:" in server.text()
+        assert str(resolve(str(finished_run)).checkpoint) in server.text()
+    finally:
+        server.kill()

@@ -29,7 +29,7 @@ def own_rows(seed: int, count: int) -> list[dict[str, str]]:
 @pytest.fixture
 def project(quickstart: Path, tmp_path: Path) -> Path:
     """What `whet new` writes, with the user's rows, reward and names of columns."""
-    said = type_in(tmp_path, "new", "my_project")
+    said = type_in(tmp_path, "new", "my_project").out
     folder = tmp_path / "my_project"
     assert "next: cd my_project && whet train" in said
     for seed, (name, count) in enumerate(ROWS.items()):
@@ -47,9 +47,9 @@ def learns(project: Path, *arguments: str) -> list[float]:
     """Train, plot and ask; return the accuracies of the validations."""
     commands = block("sh", "whet new my_project")
     assert "whet train config.yaml" in commands
-    printed = type_in(project, "train", "config.yaml", *arguments)
+    printed = type_in(project, "train", "config.yaml", *arguments).out
     assert "warning" not in printed
-    assert type_in(project, "plot", "run").startswith("run/curves.svg: ")
+    assert type_in(project, "plot", "run").out.startswith("run/curves.svg: ")
     values = curve(project / "run", "val/accuracy")
     assert drawn_curves((project / "run" / "curves.svg").read_text())
     return values
@@ -66,4 +66,4 @@ def test_all_of_it(project: Path) -> None:
     values = learns(project)
     assert values[0] < 0.6
     assert values[-1] > 0.75
-    assert "Answer:" in type_in(project, "chat", "run", typed="Repeat these digits: 5 2 9\n")
+    assert "Answer:" in type_in(project, "chat", "run", typed="Repeat these digits: 5 2 9\n").out

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from whet_process import Ended, run_whet
 
 from whet.tracking import read_metrics
 
@@ -15,12 +15,11 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def type_in(folder: Path, *arguments: str, typed: str = "") -> str:
-    """Run `whet arguments` in a process of its own; return what it printed."""
-    command = [sys.executable, "-m", "whet.cli", *arguments]
-    done = subprocess.run(command, cwd=folder, input=typed, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def type_in(folder: Path, *arguments: str, typed: str = "") -> Ended:
+    """Run `whet arguments` in a process of its own, which must succeed."""
+    done = run_whet(folder, *arguments, typed=typed, seconds=900)
+    assert done.code == 0, done.out + done.err
+    return done
 
 
 def block(language: str, containing: str) -> str:

@@ -45,7 +45,7 @@ LAYOUTS = {
     "prefix behind its children": [(0, 7, 40, 20), (7, 33, 40, 20), (40, 20, 60, 9), (60, 9, 0, 0)],
 }
 CASES = [
-    *(("shared", 3, 1, window) for window in (None, 7, 64)),
+    *(("shared", 2, 1, window) for window in (None, 7, 64)),
     *((name, 1, 1, window) for name in LAYOUTS if name != "shared" for window in (None, 7)),
     *(("small", H, K, window) for H, K in ((2, 2), (4, 1), (6, 2)) for window in (None, 64)),
 ]
@@ -97,7 +97,7 @@ def test_long_walks_are_cut_and_added(window: int | None, monkeypatch: pytest.Mo
 def test_head_dimensions_in_half_precision(D: int) -> None:
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter does not multiply bfloat16
     rows = lay((20, [70, 3]))
-    q, k, v, grad_out = inputs(93, 3, 1, D, dtype)
+    q, k, v, grad_out = inputs(93, 2, 1, D, dtype)
     out = packed_attention(q, k, v, Layout(rows, DEVICE), D**-0.5, None)
     assert out.dtype == dtype
     grads = torch.autograd.grad(out, (q, k, v), grad_out)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,9 +79,7 @@ def test_the_example_computes_what_it_says() -> None:
     assert float(metrics["influence"]) == pytest.approx(1)
 
 
-def test_importing_whet_stays_cheap() -> None:
-    code = "import sys, whet; assert 'torch' not in sys.modules; whet.advantage, whet.policy_loss, whet.Signals"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_a_name_that_whet_does_not_have() -> None:
     with pytest.raises(AttributeError, match="no attribute 'advantages'"):
         whet.advantages  # noqa: B018
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE, eventually
-from whet_process import QUICKSTARTS, SMALL, outcome, run_folder, start, train
+from patience import PATIENCE
+from whet_process import SMALL, outcome, run_folder, start, train
 
 STEPS = ("trainer.max_steps=12", "trainer.save_freq=-1", "trainer.val_freq=-1")
 NEVER = ("worker.reward.timeout=600",)  # longer than a test waits: what ends the call is the signal
@@ -75,18 +73,11 @@ def test_once_finishes_the_step_and_saves(tmp_path, few_rows, alone, number):
 
 def test_terminal_sends_it_to_the_whole_process_group(tmp_path, few_rows):
     reward = slow_reward(tmp_path, 0.5)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "train", QUICKSTARTS["train"], *SMALL, *few_rows, *STEPS, reward],
-        cwd=tmp_path,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert eventually(lambda: steps_done(run_folder(tmp_path)) >= 1, 2 * PATIENCE)
-    os.killpg(process.pid, signal.SIGINT)
-    text, _ = process.communicate(timeout=2 * PATIENCE)
-    assert process.returncode == 0, text
+    process = start(tmp_path, "train", *SMALL, *few_rows, *STEPS, reward, own_group=True)
+    assert process.wait_for(lambda: steps_done(run_folder(tmp_path)) >= 1)
+    os.killpg(process.process.pid, signal.SIGINT)
+    code, text = process.wait(), process.text()
+    assert code == 0, text
     done = steps_done(run_folder(tmp_path))
     assert (run_folder(tmp_path) / f"global_step_{done}" / "manifest.json").exists()
     assert "Traceback" not in text

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fork_server import SERVER
+from fork_server import SERVER, Ended, run_forked
 
 from whet.assets.examples import examples_folder
 from whet.tracking import read_metrics
@@ -81,13 +81,16 @@ class WhetProcess:
         os.kill(self.process.pid, number)
 
 
-def start(folder: Path, *arguments: str) -> WhetProcess:
-    """Start `whet arguments` in `folder`, from the quickstart of `train` and `sft` where no config= is named."""
+def start(folder: Path, *arguments: str, typed: Path | None = None, own_group: bool = False) -> WhetProcess:
+    """Start `whet arguments` in `folder`, from the quickstart of `train` and `sft` where no config= is named.
+
+    `typed` is a file, or a pipe with a name, that it reads its input from; `own_group` makes it lead a process group.
+    """
     if arguments[0] in QUICKSTARTS and not any(each.startswith("config=") for each in arguments):
         arguments = (arguments[0], QUICKSTARTS[arguments[0]], *arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{next(_COUNT)}.txt"
-    process = SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output)), daemon=False)
+    process = SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output), typed, own_group))
     process.start()
     return WhetProcess(folder, output, process)
 
@@ -98,8 +101,24 @@ def train(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(), process.text()
 
 
-def _main(arguments: list[str], folder: str, output: str) -> None:
+def run_whet(folder: Path, *arguments: str, typed: str = "", seconds: float = 600.0) -> Ended:
+    """Run `whet arguments` in `folder` to its end, with `typed` as its input and its two outputs kept apart."""
+    return run_forked(_whet, list(arguments), folder=folder, typed=typed, seconds=seconds)
+
+
+def _whet(arguments: list[str]) -> int:
+    from whet.cli import main
+
+    return main(arguments)
+
+
+def _main(arguments: list[str], folder: str, output: str, typed: Path | None, own_group: bool) -> None:
     os.chdir(folder)
+    if own_group:
+        os.setsid()
+    if typed is not None:
+        os.dup2(os.open(typed, os.O_RDONLY), 0)
+        sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has put another in its place
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

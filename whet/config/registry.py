@@ -88,9 +88,8 @@ class Registry:
         """Entry points of other packages; a built-in name stays whet's."""
         if not self._group:
             return {}
-        from importlib.metadata import entry_points  # takes longer to import than the rest of this file
-
-        return {point.name: point for point in entry_points(group=self._group) if point.name not in self.built_in}
+        points = _entry_points(tuple(sys.path)).select(group=self._group)
+        return {point.name: point for point in points if point.name not in self.built_in}
 
     def _loaded(self, name: str) -> Any:
         point = self._installed[name]
@@ -106,6 +105,14 @@ class Registry:
         if (path, attribute) not in self._files:
             self._files[path, attribute] = read_file(self.label(name), path, attribute)
         return self._files[path, attribute]
+
+
+@functools.cache
+def _entry_points(path: tuple[str, ...]) -> Any:  # its type has another name in Python 3.11
+    """Return those of every package on the path; reading them takes as long for one group as for all."""
+    from importlib.metadata import entry_points  # takes longer to import than the rest of this file
+
+    return entry_points()
 
 
 def read_file(label: str, path: Path, attribute: str) -> Any:

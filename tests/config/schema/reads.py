@@ -8,6 +8,7 @@ that has a key of that name.
 from __future__ import annotations
 
 import ast
+import functools
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -18,6 +19,7 @@ from whet.config.schema import Config
 Read = tuple[str, str]  # name of the section's class, name of the key
 
 
+@functools.cache
 def sections() -> dict[str, dict[str, str]]:
     """Return the fields of every section by the name of its class: the class of a section below, or ""."""
     found: dict[str, dict[str, str]] = {}

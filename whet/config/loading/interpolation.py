@@ -48,6 +48,17 @@ def syntax_problem(value: Any) -> str | None:
     return None
 
 
+def is_plain(value: Any) -> bool:
+    """True for a value that OmegaConf would give back as it is: no interpolation, no type of its own."""
+    if type(value) is str:
+        return "${" not in value
+    if type(value) is list:
+        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(type(name) is str and is_plain(item) for name, item in value.items())
+    return value is None or type(value) in (int, float, bool)
+
+
 class References:
     """The references between the values of one tree, with a budget for following them."""
 

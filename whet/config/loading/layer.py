@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.keys import Key
-from whet.config.loading.interpolation import syntax_problem
+from whet.config.loading.interpolation import is_plain, syntax_problem
 from whet.config.problems import Problem, did_you_mean, nearest_key, sentences_of
 from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.texts import printable
@@ -151,6 +151,8 @@ def _check_put(target: str, given: Given, layer: Layer) -> None:
         )
     if given.value == "???":
         raise given.error("still has to be filled in")
+    if is_plain(given.value):
+        return
     problem = syntax_problem(given.value)
     if problem:
         raise given.error(problem)

@@ -7,6 +7,7 @@ template, number of steps) is inherited unseen.
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.keys import with_values
 from whet.config.loading.arguments import is_config_file, read_arguments
-from whet.config.loading.interpolation import References
+from whet.config.loading.interpolation import References, is_plain
 from whet.config.loading.layer import Layer, fill_presets
 from whet.config.loading.seeds import fill_seeds
 from whet.config.loading.yaml_file import read_files
@@ -125,11 +126,14 @@ def combine(
     return Loaded(config, found, start)
 
 
-def _merged(layers: list[Layer]) -> DictConfig:
+def _merged(layers: list[Layer]) -> dict[str, Any] | DictConfig:
+    """Return the tree of all keys; plain where no value has anything that OmegaConf would replace."""
     tree = Config().to_dict()
     for layer in layers:
         tree = _over(tree, _nested(layer))
-    return OmegaConf.create(tree)
+    return (
+        tree if all(is_plain(given.value) for layer in layers for given in layer.values()) else OmegaConf.create(tree)
+    )
 
 
 def _over(base: Any, later: Any) -> Any:
@@ -162,11 +166,10 @@ def _place(tree: dict[str, Any], name: str, given: Given) -> None:
     branch[leaf] = given.value
 
 
-def _typed(merged: DictConfig, layers: list[Layer], extended: bool, problems: list[Problem]) -> Config:
+def _typed(merged: dict[str, Any] | DictConfig, layers: list[Layer], extended: bool, problems: list[Problem]) -> Config:
     """Read every given key in its type; one that cannot be read is a problem, and stays at its default."""
     extended = extended or _given_for("algorithm.extensions", layers) is not None
-    tree: Any = OmegaConf.to_container(merged, resolve=False)
-    references = References(tree)
+    references = References(_unresolved(merged))
     values = {}
     for name, key in all_keys().items():
         given = _given_for(name, layers)
@@ -191,17 +194,30 @@ def _affected(name: str) -> tuple[str, ...]:
 
 def _given_for(name: str, layers: list[Layer]) -> Given | None:
     """Return what the user gave for a key, or for something below it; the last source wins."""
+    is_mapping = all_keys()[name].kind == "dict"
     for layer in reversed(layers):
         if name in layer:
             return layer[name]
+        if not is_mapping:
+            continue
         below = next((given for target, given in layer.items() if target.startswith(f"{name}.")), None)
         if below is not None:
             return Given(name, below.value, below.place)
     return None
 
 
-def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
+def _unresolved(merged: dict[str, Any] | DictConfig) -> Any:
+    return merged if isinstance(merged, dict) else OmegaConf.to_container(merged, resolve=False)
+
+
+def _at(tree: dict[str, Any], name: str) -> Any:
+    return functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
+
+
+def _resolved(merged: dict[str, Any] | DictConfig, name: str, given: Given) -> Any:
     """Return the value of one key with its `${...}` replaced."""
+    if isinstance(merged, dict):
+        return copy.deepcopy(_at(merged, name))
     try:
         value = OmegaConf.select(merged, name)
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -209,13 +225,13 @@ def _resolved(merged: DictConfig, name: str, given: Given) -> Any:
         raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
 
 
-def _from_environment(merged: DictConfig, layers: list[Layer]) -> dict[str, Any]:
+def _from_environment(merged: dict[str, Any] | DictConfig, layers: list[Layer]) -> dict[str, Any]:
     """Return the keys with text that comes from the environment, each as it was written. Numbers are no secrets."""
-    tree: Any = OmegaConf.to_container(merged, resolve=False)
+    tree: Any = _unresolved(merged)
     found = {}
     for name, key in all_keys().items():
         if key.kind in ("str", "list", "table", "dict") and _given_for(name, layers) is not None:
-            raw = functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
+            raw = _at(tree, name)
             if comes_from_environment(raw, tree):
                 found[name] = raw
     return found

@@ -181,7 +181,7 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1).decode("utf-8")
         check_yaml(text, str(path))
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = _composed(text)
         if root is not None and not isinstance(root, yaml.MappingNode):
             raise UserError(f"{path}: must hold sections such as data: and worker:")
         tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else {}
@@ -194,6 +194,14 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"config={path}: cannot be read: {printable(str(error).splitlines()[0])}") from error
     return tree, root
+
+
+def _composed(text: str) -> yaml.Node | None:
+    """The root of a YAML text; what is wrong with it is said in PyYAML's own words, whichever parser is there."""
+    try:
+        return yaml.compose(text, Loader=LOADER)
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def _nodes(node: yaml.Node, name: str) -> dict[str, yaml.Node]:

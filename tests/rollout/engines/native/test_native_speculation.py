@@ -93,9 +93,9 @@ def test_samples_are_the_same_with_and_without(
     sizes = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
     model = load_model(tiny("llama", **sizes).path, device=DEVICE)
     prompts = [Prompt("a", [5, 6, 7, 8], ""), Prompt("b", [9] * 5, "")]
-    params = SamplingParams(n=1, temperature=temperature, max_tokens=40, seed=3)
+    params = SamplingParams(n=1, temperature=temperature, max_tokens=24, seed=3)
     expected = NativeEngine(model, tokenizer, frozenset(), 4).generate(prompts, params)
-    truth, wrongs = {sample.prompt.uid: sample.ids for sample in expected}, cycle([5, 0, 3])
+    truth, wrongs = {sample.prompt.uid: sample.ids for sample in expected}, cycle([5, 3, 0])
 
     def guesses(_self: Speculation, running: list[Sequence]) -> list[list[int]] | None:
         found = []

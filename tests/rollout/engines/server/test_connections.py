@@ -9,6 +9,7 @@ import pytest
 from whet.errors import UserError
 from whet.model.names import folder_weights
 from whet.rollout.engine import SamplingParams
+from whet.rollout.engines.server import client
 from whet.rollout.engines.server.check import check_server
 from whet.rollout.engines.sglang.engine import reports_version
 from whet.types import Prompt
@@ -37,7 +38,8 @@ def test_a_broken_connection_is_tried_again_and_a_refusal_is_not(engine, server,
     assert server.paths().count("/generate") == 1
 
 
-def test_a_server_that_is_gone_or_stuck_is_named(server, open_engine, policy, prompts) -> None:
+def test_a_server_that_is_gone_or_stuck_is_named(server, open_engine, policy, prompts, monkeypatch) -> None:
+    monkeypatch.setattr(client, "_WAITS", (0.01, 0.01))
     engine = open_engine(server)
     engine.load_weights(lambda: folder_weights(policy), 0)
     server.go_on.clear()

@@ -14,6 +14,7 @@ from training.whet_process import SMALL
 from whet.config import load_config
 from whet.config.checks.train import check_config
 from whet.errors import UserError
+from whet.rollout.engines.server import client
 from whet.tracking import read_metrics
 from whet.training.job import train
 
@@ -104,7 +105,8 @@ def test_a_server_that_restarts_stops_the_run(server, folder) -> None:
         _train(server)
 
 
-def test_a_server_that_is_not_there_stops_the_run_before_it_begins(server, folder) -> None:
+def test_a_server_that_is_not_there_stops_the_run_before_it_begins(server, folder, monkeypatch) -> None:
+    monkeypatch.setattr(client, "_WAITS", (0.01, 0.01))
     server.close()
     with pytest.raises(UserError, match=r"worker\.rollout\.server_address=http://127.* cannot be reached"):
         _train(server)

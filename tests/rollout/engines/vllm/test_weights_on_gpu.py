@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import run_script
 from torch import Tensor
 
 from whet.rollout.engines.vllm.sender import WeightSender
 
 WORKER = Path(__file__).parent / "weight_worker.py"
-ROOT = Path(__file__).parents[4]
 
 
 def take(sender: WeightSender, device: str) -> dict[str, Any]:
     """What a worker in a process of its own says it took."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
-    command = [sys.executable, str(WORKER), *sender.offer().values(), device]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    done = run_script(WORKER, *sender.offer().values(), device, folder=WORKER.parent)
+    assert done.code == 0, done.err[-2000:]
+    return json.loads(done.out.splitlines()[-1])
 
 
 def check(tensors: dict[str, Tensor], device: str, way: str) -> dict[str, Any]:
