@@ -18,9 +18,7 @@ class Collect:
         rng = Random(int(prompt.extra["seed"]))
         colours = rng.sample(list(COLOURS), self.wanted)
         places = rng.sample(list(PLACES), self.wanted)
-        self.board = {
-            colour: (place, self._shape(rng, colour, place)) for colour, place in zip(colours, places)
-        }
+        self.board = {colour: (place, self._shape(rng, colour, place)) for colour, place in zip(colours, places)}
         return [{"role": "user", "content": self._asked()}]
 
     def step(self, action):
