@@ -16,6 +16,9 @@ pytest.importorskip("reasoning_gym", reason="needs whet[reasoning_gym]")
 def test_rows_are_the_same_each_time_and_ranges_share_none() -> None:
     rows = read_rows("reasoning_gym:chain_sum@20")
     assert rows == read_rows("reasoning_gym:chain_sum@20")
+    many = read_rows("reasoning_gym:chain_sum")
+    assert len(many) == 1000
+    assert many[0]["prompt"] == rows[0]["prompt"]
     assert rows[10:] == read_rows("reasoning_gym:chain_sum@11-20")
     assert rows[0]["prompt"] != rows[1]["prompt"]
     assert len(read_rows("reasoning_gym:chain_sum@3,reasoning_gym:countdown@4")) == 7
@@ -70,12 +73,10 @@ def test_names_and_settings_that_do_not_exist(name: str, options: dict[str, int]
         env_factory(name, options=options)
 
 
-@pytest.mark.parametrize(
-    "spec", ["reasoning_gym:countdown", "reasoning_gym:countdown@0", "reasoning_gym:countdown@5-2"]
-)
-def test_rows_need_a_number(spec: str) -> None:
+@pytest.mark.parametrize("spec", ["@0", "@5-2", "@", "@many"])
+def test_a_number_of_rows_must_be_one(spec: str) -> None:
     with pytest.raises(UserError, match="say how many rows to make"):
-        read_rows(spec)
+        read_rows(f"reasoning_gym:countdown{spec}")
 
 
 @pytest.mark.slow
