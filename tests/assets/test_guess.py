@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from whet.assets.examples import examples_folder
 from whet.assets.guess import GUESSES, HIGH, LOW, demonstrations, rows
-from whet.assets.project import TEXTS
+from whet.assets.project import write_project
 from whet.config.registry import read_file
 from whet.types import Prompt
 
@@ -64,6 +65,7 @@ def test_games_that_are_lost(game: Any, guesses: list[str], end: str) -> None:
     assert sum(reward for _, reward, _, _ in results) <= 0
 
 
-def test_the_project_of_whet_new_has_the_same_environment() -> None:
+def test_the_project_of_whet_new_has_the_same_environment(tmp_path: Path) -> None:
     example = examples_folder() / "agents" / "game" / "guess.py"
-    assert (TEXTS / "agent" / "env.py").read_text() == example.read_text()
+    assert tmp_path / "mine" / "env.py" in write_project(tmp_path / "mine", "agent")
+    assert (tmp_path / "mine" / "env.py").read_text() == example.read_text()

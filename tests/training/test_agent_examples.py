@@ -92,6 +92,18 @@ def test_games_are_answered_and_turns_earn_what_they_bring(game: Path) -> None:
     assert len({row["turns"] for row in rows}) > 1
 
 
+@pytest.mark.parametrize("name", ["calculator", "game", "image_game"])
+def test_whet_check_opens_what_plays_the_episodes(
+    name: str, whet_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = f"config={AGENTS / name / 'config.yaml'}"
+    assert main(["check", config]) == 0, capsys.readouterr()
+    assert "episodes: " in capsys.readouterr().out
+    assert main(["check", config, "worker.rollout.env=none.py:Game", "worker.rollout.tools=[]"]) != 0
+    assert "none.py" in "".join(capsys.readouterr())
+
+
 def test_whet_generate_plays_episodes(game: Path, tmp_path: Path) -> None:
     rows = [{"prompt": "Guess my number from 1 to 15.", "secret": number} for number in (3, 8)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -111,8 +123,6 @@ def test_whet_eval_plays_episodes(game: Path, calculator: Path, tmp_path: Path) 
     for run, name in ((game, "game"), (calculator, "calculator")):
         output = tmp_path / name
         few = ("worker.rollout.val_override_config.n=1", f"eval.output={output}")
-        if name == "game":  # whose rows have a secret where others have an answer
-            few = (*few, "data.answer_key=secret")
         process = start(tmp_path, "eval", str(run), *few)
         assert process.wait(300) == 0, process.text()
         assert " questions" in process.text()

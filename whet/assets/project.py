@@ -1,6 +1,7 @@
 """Write a project that runs as it is: rows, a reward, a config, a README and the same from Python.
 
-The texts lie in `projects/KIND/`; rows and pictures are drawn here, and `notebook.py` becomes `notebook.ipynb`.
+The texts lie in `projects/KIND/`, some in the examples; rows and pictures are drawn here, and `notebook.py` becomes
+`notebook.ipynb`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from whet.assets.examples import examples_folder
 from whet.errors import UserError
 
 TEXTS = Path(__file__).parent / "projects"
 KINDS = tuple(sorted(path.name for path in TEXTS.iterdir() if (path / "config.yaml").is_file()))
 _ROWS = {"train.jsonl": 400, "test.jsonl": 100}
+_FROM_EXAMPLES = {"agent": {"env.py": "agents/game/guess.py"}}  # files that an example has too
 _CELL = "# %%"
 
 
@@ -31,6 +34,8 @@ def write_project(folder: Path, kind: str) -> list[Path]:
         for text in sorted((TEXTS / kind).iterdir()):
             if text.is_file() and text.name != "notebook.py":
                 shutil.copyfile(text, folder / text.name)
+        for name, example in _FROM_EXAMPLES.get(kind, {}).items():
+            shutil.copyfile(examples_folder() / example, folder / name)
         if (TEXTS / kind / "notebook.py").is_file():
             notebook = as_notebook((TEXTS / kind / "notebook.py").read_text(encoding="utf-8"))
             (folder / "notebook.ipynb").write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """Rows that an environment package generates: `data.train_files=NAME:ARGUMENT@1000`.
 
-reasoning_gym:countdown@1000                          rows 1 to 1000
+reasoning_gym:countdown                               rows 1 to 1000
+reasoning_gym:countdown@200                           rows 1 to 200
 reasoning_gym:countdown@1001-1100                     rows 1001 to 1100, which share none with the first
 reasoning_gym:countdown?min_numbers=3&seed=7@1000     with settings of the package's
 """
@@ -15,6 +16,7 @@ from whet.config.schema.data import ROWS
 from whet.errors import UserError
 
 MOST = 10_000_000
+USUAL = 1000  # rows where no number is given
 _RANGE = re.compile(r"(?:([1-9]\d{0,8})-)?([1-9]\d{0,8})")
 
 
@@ -27,8 +29,8 @@ def is_generated(spec: str) -> bool:
 def generated_rows(spec: str, key: str) -> list[dict[str, Any]]:
     """Return the rows of a spec, each with a column `prompt`; `key` is the config key that holds it."""
     name, _, behind = spec.partition(":")
-    argument, at, wanted = behind.rpartition("@")
-    found = _RANGE.fullmatch(wanted.strip()) if at else None
+    argument, _, wanted = behind.rpartition("@") if "@" in behind else (behind, "@", str(USUAL))
+    found = _RANGE.fullmatch(wanted.strip())
     first, last = (int(found[1] or 1), int(found[2])) if found else (1, 0)
     if not first <= last <= MOST:
         example = f"{name}:{argument or behind}@1000 or {name}:{argument or behind}@1001-1100"

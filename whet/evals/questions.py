@@ -11,7 +11,7 @@ from whet.assets import resolve_data
 from whet.config import Config, resolve_path
 from whet.config.schema.data import DataConfig
 from whet.data.columns import MISSING, column_names, lookup
-from whet.data.files import Table, read_tables
+from whet.data.files import Table, read_tables, with_answers
 from whet.data.formats import Columns
 from whet.errors import UserError
 from whet.evals.metrics import Truth
@@ -57,7 +57,8 @@ def arrange(
         rows = rows if left is None else rows[:left]
         left = None if left is None else left - len(rows)
         if rows:
-            kept.append(Table(table.name, [_with_answer(_with_choices(row, dataset), dataset) for row in rows]))
+            found = Table(table.name, [_with_answer(_with_choices(row, dataset), dataset) for row in rows])
+            kept.append(with_null_answers(found, dataset) if scored_by_environment(config, dataset) else found)
     if not kept:
         given = ", ".join(f"{name}={value}" for name, value in dataset.where.items())
         raise UserError(f"{dataset.name}: no row has {given} (eval.definitions.{dataset.name}.where)")
@@ -73,7 +74,8 @@ def arrange(
     by_uid = {}
     for table in kept:
         for number, row in enumerate(table.rows, start=1):
-            question = _question(dataset, data, row, f"{table.name}:{number}")
+            needs_answer = not scored_by_environment(config, dataset)
+            question = _question(dataset, data, row, f"{table.name}:{number}", needs_answer)
             by_uid[question.uid] = question
     return Questions(dataset, by_uid, kept, data)
 
@@ -84,13 +86,26 @@ def find(config: Config, examples: Path, value: str) -> Path:
     return path if path.exists() or not (examples / value).exists() else examples / value
 
 
-def _question(dataset: DataSet, data: DataConfig, row: Columns, uid: str) -> Question:
+def scored_by_environment(config: Config, dataset: DataSet) -> bool:
+    """True if an environment alone scores its episodes: neither the config nor the data set names what does."""
+    named = dataset.score or dataset.reward_function or config.worker.reward.is_named
+    return config.worker.rollout.plays_episodes and not named
+
+
+def with_null_answers(table: Table, dataset: DataSet) -> Table:
+    """Return rows with null where none of the columns of answers is there: an environment may need none."""
+    if any(lookup(table.rows[0], name) is not MISSING for name in dataset.answer_key):
+        return table
+    return with_answers(table, dataset.answer_key[0])
+
+
+def _question(dataset: DataSet, data: DataConfig, row: Columns, uid: str, needs_answer: bool) -> Question:
     answer = lookup(row, data.answer_key)
-    if answer is MISSING or answer is None:
+    if needs_answer and (answer is MISSING or answer is None):
         raise UserError(f"{uid}: the answer (column {data.answer_key!r}) is empty; fill it in, or remove the row")
     kind = lookup(row, dataset.kind_key) if dataset.kind_key else ""
     truth = Truth(
-        answer,
+        None if answer is MISSING else answer,
         tuple(str(each) for each in row.get("choices") or ()) if dataset.choices_key else (),
         "" if kind in (MISSING, None) else str(kind),
         dataset.labels,

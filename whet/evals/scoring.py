@@ -12,7 +12,7 @@ from whet.errors import RewardsFailedError, UserError
 from whet.evals.answers import Answer
 from whet.evals.extract import extract, normal
 from whet.evals.metrics import METRICS
-from whet.evals.questions import Question, Questions, find
+from whet.evals.questions import Question, Questions, find, scored_by_environment
 from whet.evals.registry import VALIDATION
 from whet.evals.respond import Answers
 from whet.rewards.choice import by_data_source, with_match
@@ -54,9 +54,7 @@ class Judge:
         dataset = questions.dataset
         self._scorer: SampleScorer | None = None
         self.total_failure: RewardsFailedError | None = None  # set where the function failed on every answer
-        # An environment alone scores its episodes, unless the config or the data set names what does.
-        named = dataset.score or dataset.reward_function or config.worker.reward.is_named
-        self._by_environment = config.worker.rollout.plays_episodes and not named
+        self._by_environment = scored_by_environment(config, dataset)
         if not dataset.score and not self._by_environment:
             self._scorer = stack.enter_context(self._open_scorer(examples, folder, console))
             self._check(self._scorer)

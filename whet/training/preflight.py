@@ -1,4 +1,4 @@
-"""Look at everything of a training run that needs neither weights nor a GPU: engine, model, data, reward, disk.
+"""Look at what of a training run needs neither weights nor a GPU: engine, model, data, environment, reward, disk.
 
 Each part is tried on its own, so that one that fails does not hide the others; nothing is written to the run folder.
 """
@@ -16,7 +16,7 @@ from whet.errors import UserError
 from whet.rollout.spec import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
 from whet.training import parts, policy
-from whet.training.data import open_data
+from whet.training.data import open_data, scored_by_environment
 from whet.training.job import DRY_RUN_ROWS
 from whet.training.model_folder import ModelFolder, find_model
 from whet.types import Prompt
@@ -45,7 +45,10 @@ def preflight(config: Config, console: Console, samples: bool = True) -> Iterato
     if isinstance(model, ModelFolder):
         rows = tried(lambda: _data(config, model, console, samples))
         if samples and isinstance(rows, list):
-            tried(lambda: _reward(config, model, rows, console))
+            if config.worker.rollout.plays_episodes:
+                tried(lambda: _episodes(config, model, rows, console))
+            if not scored_by_environment(config):
+                tried(lambda: _reward(config, model, rows, console))
         tried(lambda: _disk(config, model, console))
     yield from found
 
@@ -64,6 +67,17 @@ def _data(config: Config, model: ModelFolder, console: Console, samples: bool) -
     if samples:
         return open_data(config, model, console)[1]
     return []
+
+
+def _episodes(config: Config, model: ModelFolder, rows: list[Prompt], console: Console) -> None:
+    """Open the environment, the tools or the harness, as a run does before its first step."""
+    from whet.training.episode_source import open_source
+
+    with open_source(config, model.tokenizer, model.ends, model.processor, console.warn) as source:
+        source.check(rows)
+    rollout = config.worker.rollout
+    named = (rollout.env, rollout.agent, rollout.agent_command, *rollout.tools, rollout.interaction)
+    console.note(f"episodes: {', '.join(filter(None, named))}")
 
 
 def _reward(config: Config, model: ModelFolder, rows: list[Prompt], console: Console) -> None:
