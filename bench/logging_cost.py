@@ -21,6 +21,7 @@ from typing import Any
 from prompts import problems
 
 SECONDS: defaultdict[str, float] = defaultdict(float)
+BUSY: defaultdict[str, float] = defaultdict(float)  # of this thread's processor: what a loaded machine does not inflate
 
 
 def main() -> None:
@@ -55,11 +56,12 @@ def _time_calls() -> None:
 
 def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.thread_time()
         try:
             return method(*args, **kwargs)
         finally:
             SECONDS[name] += time.perf_counter() - begun
+            BUSY[name] += time.thread_time() - busy
 
     return call
 
@@ -72,7 +74,7 @@ def _larger(work: Path, steps: int) -> dict[str, Any]:
 
     tokenizer = load_tokenizer(resolve_model("whet/quickstart", print), False)
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
+        vocab_size=len(tokenizer) + 8,
         hidden_size=512,
         intermediate_size=1408,
         num_hidden_layers=6,
@@ -103,14 +105,18 @@ def _report(name: str, run: Path, keys: dict[str, Any]) -> None:
     from whet.cli import main as whet
 
     SECONDS.clear()
+    BUSY.clear()
+    begun = time.process_time()
     if whet(["train", *(f"{key}={value}" for key, value in keys.items())]):
         raise SystemExit(f"{name}: the run failed")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = sum(line["timing_s/step"] for line in lines)
     size = sum(file.stat().st_size for file in (run / "tokens").iterdir())
     print(f"\n{name}: {len(lines)} steps, {steps / len(lines):.3f} s each, token records {size / 1000:.1f} kB")
-    for part, seconds in SECONDS.items():
-        print(f"  {part:<10} {1000 * seconds / len(lines):7.2f} ms a step  {seconds / steps:7.2%}")
+    print(f"  processor time of the process: {time.process_time() - begun:.2f} s, start and end of the run included")
+    for part in SECONDS:
+        wall, busy = (1000 * each[part] / len(lines) for each in (SECONDS, BUSY))
+        print(f"  {part:<10} {wall:7.2f} ms a step  {SECONDS[part] / steps:7.2%}   {busy:6.2f} ms of the processor")
     print(f"  token records and timeline: {sum(SECONDS[p] for p in ('tokens', 'recorded', 'timeline')) / steps:.2%}")
 
 
