@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whet.board.metrics import MetricsFiles, Rows, curves, latest, names, sparkline
+from whet.board.metrics import MetricsFiles, Rows, curves, latest, names, number, sparkline
 from whet.board.runs import Runs
 from whet.board.status import read_status
 from whet.doctor.examine import Diagnosis, examine, read_findings, with_written
@@ -35,6 +35,11 @@ class Overview:
         """Return the names of all metrics of a run, and the curves of those asked for."""
         rows = self._files.read(folder)
         return {"names": names(rows), **curves(rows, wanted)}
+
+    def at(self, folder: Path, step: int) -> dict[str, float]:
+        """Return the finite metrics of a step."""
+        row: Mapping[str, Any] = next((each for each in self._files.read(folder) if each["step"] == step), {})
+        return {name: value for name in row if name != "step" and (value := number(row[name])) is not None}
 
     def findings(self, folder: Path) -> list[dict[str, object]]:
         """Return what is wrong with a run, with the numbers behind it."""
