@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 import { drawChart } from "./chart.js";
 import { banded } from "./bands.js";
 import { t } from "./language.js";
-import { pin, pinned } from "./pins.js";
+import { pinButton, pinned } from "./pins.js";
 import { address } from "./place.js";
 
 const FIRST = ["reward/overall", "val/reward", "val/accuracy", "response_length/mean", "actor/entropy", "actor/grad_norm", "actor/loss"];
@@ -117,20 +117,6 @@ function controls(state, changed) {
     h("label", { class: "inline" }, h("input", { type: "checkbox", checked: state.bands, on: { change: set("bands", (input) => input.checked) } }), t("Seed bands")),
     pinButton(state),
   );
-}
-
-/**
- * A button that keeps this layout for the next time, or forgets the one that is kept.
- * @param {any} state
- */
-function pinButton(state) {
-  const button = h("button", { type: "button" }, t(pinned() ? "Forget the pin" : "Pin this layout"));
-  button.addEventListener("click", () => {
-    const { metrics, x, smooth, log, bands } = state;
-    pin(pinned() ? null : { metrics: metrics.join(","), x, smooth, log: log ? "1" : "", bands: bands ? "1" : "" });
-    button.textContent = t(pinned() ? "Forget the pin" : "Pin this layout");
-  });
-  return button;
 }
 
 /**
