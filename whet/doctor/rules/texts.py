@@ -32,8 +32,8 @@ def repeated(samples: RunSamples) -> Finding | None:
         samples.last_step,
         f"{len(loops) / len(texts):.0%} of the responses of step {samples.last_step} repeat themselves ({earlier} of "
         f"{len(before)} did at first), such as {loops[0][:80]!r}: length or single words are rewarded, or the end "
-        "token is never sampled. Look at the reward function, add a penalty for overlong responses, or lower the learning "
-        "rate.",
+        "token is never sampled. Look at the reward function, add a penalty for overlong responses, or lower the "
+        "learning rate.",
     )
 
 
