@@ -193,3 +193,4 @@ class Group:
 
     row: int  # row of the data that the prompt came from
     samples: list[Sample]
+    times: tuple[float, float, float] | None = None  # of `perf_counter`: begun, sampled, scored; None if not known

@@ -10,12 +10,15 @@ import pytest
 from whet.doctor.findings import Rule
 from whet.doctor.rules import rules_for
 from whet.doctor.rules.clipping import ClippedRatios
+from whet.doctor.rules.collapsed import CollapsedReward
 from whet.doctor.rules.entropy import EntropyCollapse
+from whet.doctor.rules.failing_rewards import FailingRewards
 from whet.doctor.rules.fallen import FallenReward
+from whet.doctor.rules.flat import FlatRun
 from whet.doctor.rules.gradients import ExplodingGradients
+from whet.doctor.rules.idle import IdleDevice
 from whet.doctor.rules.kl import KlBlowUp
-from whet.doctor.rules.lengthened import LengthenedResponses
-from whet.doctor.rules.shortened import ShortenedResponses
+from whet.doctor.rules.length import lengthened, shortened
 from whet.doctor.rules.slow_rewards import SlowRewards
 from whet.doctor.rules.staleness import StaleSamples
 
@@ -61,12 +64,12 @@ def test_responses_that_collapse_or_grow_without_a_gain() -> None:
     same = [0.3] * 11
     risen = [0.3] * 5 + [0.6] * 6
     short, long = [100.0] * 5 + [10.0] * 6, [100.0] * 5 + [500.0] * 6
-    for rule, lengths in ((ShortenedResponses, short), (LengthenedResponses, long)):
+    for rule, lengths in ((shortened, short), (lengthened, long)):
         assert holds_at(rule(), columns(response_length__mean=lengths, reward__overall=same)) == [10, 11]
         assert holds_at(rule(), columns(response_length__mean=lengths, reward__overall=risen)) == []
         assert holds_at(rule(), columns(response_length__mean=[100.0] * 11, reward__overall=same)) == []
-    assert holds_at(ShortenedResponses(), columns(response_length__mean=long, reward__overall=same)) == []
-    assert holds_at(LengthenedResponses(), columns(response_length__mean=short, reward__overall=same)) == []
+    assert holds_at(shortened(), columns(response_length__mean=long, reward__overall=same)) == []
+    assert holds_at(lengthened(), columns(response_length__mean=short, reward__overall=same)) == []
 
 
 @pytest.mark.parametrize("name", ["actor/pg_clipfrac_higher", "actor/pg_clipfrac_lower"])
@@ -92,6 +95,51 @@ def test_samples_that_are_stale() -> None:
     assert holds_at(StaleSamples(), [{"rollout/log_prob_diff_mean": 0.5}] * 6) == []  # synchronous: rule `drift`
 
 
+def test_reward_that_is_below_the_start() -> None:
+    def rewards(values: list[float]) -> list[dict[str, float]]:
+        return [{"reward/overall": value, "actor/lr": 1.0} for value in values]
+
+    assert holds_at(CollapsedReward(), rewards([0.4] * 5 + [0.05] * 6)) == [10, 11]
+    assert holds_at(CollapsedReward(), rewards([0.4] * 5 + [0.3] * 6)) == []
+    assert holds_at(CollapsedReward(), rewards([0.0] * 5 + [-0.5] * 6)) == []  # nothing was there to lose
+    assert holds_at(CollapsedReward(), rewards([0.4] + [0.01] * 10)) == [10, 11]  # lost in the first updates
+
+
+def test_a_policy_that_does_not_move() -> None:
+    def step(i: int, drift: float) -> dict[str, float]:
+        noise = math.sin(7.0 * i)
+        return {
+            "reward/overall": 0.3 + 0.02 * noise,
+            "actor/entropy": 0.5 + 0.01 * noise - drift * i,
+            "advantage/max": 1.0,
+            "advantage/min": -1.0,
+        }
+
+    assert holds_at(FlatRun(), [step(i, 0.0) for i in range(40)]) == list(range(30, 41))
+    assert holds_at(FlatRun(), [step(i, 0.002) for i in range(40)]) == []
+    rests = [step(i, 0.01 if i < 30 else 0.0) for i in range(90)]
+    assert holds_at(FlatRun(), rests) == []  # it has moved, and may rest
+    tied = [step(i, 0.0) | {"advantage/max": 0.0, "advantage/min": 0.0} for i in range(40)]
+    assert holds_at(FlatRun(), tied) == []
+
+
+def test_rewards_that_fail_for_a_part() -> None:
+    def step(failed: float) -> dict[str, float]:
+        lengths = {"prompt_length/mean": 10.0, "response_length/mean": 10.0, "perf/total_tokens": 2000.0}
+        return {"reward/failed": failed, "reward/timeout": failed, **lengths}
+
+    assert holds_at(FailingRewards(), [step(20.0)] * 4) == [3, 4]
+    assert holds_at(FailingRewards(), [step(3.0)] * 9) == []
+    assert holds_at(FailingRewards(), [{"reward/failed": 3.0}] * 9) == []
+
+
+def test_time_that_belongs_to_no_stage() -> None:
+    waiting = {"timing_s/step": 10.0, "timing_s/rollout": 2.0, "timing_s/update": 1.0, "timing_s/validate": 9.0}
+    assert holds_at(IdleDevice(), [waiting] * 6) == [5, 6]
+    assert holds_at(IdleDevice(), [waiting | {"timing_s/rollout": 6.0}] * 6) == []
+    assert holds_at(IdleDevice(), [{"timing_s/step": 0.9, "timing_s/rollout": 0.1}] * 6) == []  # a tiny run
+
+
 def test_reward_that_is_lost() -> None:
     def rewards(values: list[float]) -> list[dict[str, float]]:
         return [{"reward/overall": value} for value in values]
@@ -105,7 +153,7 @@ def test_reward_that_is_lost() -> None:
 
 def test_every_rule_says_what_to_do_and_names_its_evidence() -> None:
     names = [rule.name for rule in rules_for(100)]
-    assert len(set(names)) == len(names) == 13
+    assert len(set(names)) == len(names) == 17
     assert all(rule.evidence and all("/" in each for each in rule.evidence) for rule in rules_for(100))
     assert "cut" not in [rule.name for rule in rules_for(None)]
     assert all(rule.observe({}) is None for rule in rules_for(100))

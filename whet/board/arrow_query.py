@@ -45,7 +45,9 @@ def read_rows(file: SampleFile, rows: Sequence[int] | None = None) -> list[dict[
 
 def _matches(file: SampleFile, filters: Filters, page: Page) -> list[tuple[bool, float, int]]:
     """Return the rows that pass, each with its place in the order: False and a number, or True without a value."""
-    needed = {"step", "reward", "length", "uid", page.order} | ({"prompt", "response"} if filters.text else set())
+    needed = {"step", "reward", "length", "uid", "version", page.order} | (
+        {"prompt", "response"} if filters.text else set()
+    )
     table = pq.read_table(file.path, columns=[name for name in file.columns if name in needed], partitioning=None)
     keep = _mask(table, filters)
     column = table[page.order].to_pylist() if page.order in table.column_names else [None] * table.num_rows
@@ -65,6 +67,9 @@ def _mask(table: pa.Table, filters: Filters) -> Any:
         conditions.append(pc.equal(table["step"], filters.step))
     if filters.uid is not None:
         conditions.append(pc.equal(table["uid"], filters.uid))
+    if filters.version is not None:
+        versions = table["version"] if "version" in table.column_names else pa.nulls(table.num_rows, pa.int64())
+        conditions.append(pc.equal(versions, filters.version))
     for name, low, high in (
         ("reward", filters.min_reward, filters.max_reward),
         ("length", filters.min_length, filters.max_length),

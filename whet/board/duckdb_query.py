@@ -20,6 +20,7 @@ _OPTIONS: dict[str, Any] = {
 _CONDITIONS = {
     "step": "step = ?",
     "uid": "uid = ?",
+    "version": "version = ?",
     "min_reward": "reward >= ? AND NOT isnan(reward)",
     "max_reward": "reward <= ?",
     "min_length": "length >= ?",

@@ -37,6 +37,7 @@ class Filters:
     max_reward: float | None = None
     min_length: int | None = None
     max_length: int | None = None
+    version: int | None = None  # of the policy that wrote it
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,20 +60,20 @@ def curves(rows: Rows, wanted: Sequence[str]) -> dict[str, Any]:
     seconds, tokens = 0.0, 0.0
     x: dict[str, list[float]] = {"step": [], "seconds": [], "tokens": []}
     for row in rows:
-        seconds += _number(row.get("timing_s/step")) or 0.0
-        tokens += _number(row.get("perf/total_tokens")) or 0.0
+        seconds += number(row.get("timing_s/step")) or 0.0
+        tokens += number(row.get("perf/total_tokens")) or 0.0
         x["step"].append(row["step"])
         x["seconds"].append(seconds)
         x["tokens"].append(tokens)
-    return {"x": x, "y": {name: [_number(row.get(name)) for row in rows] for name in wanted}}
+    return {"x": x, "y": {name: [number(row.get(name)) for row in rows] for name in wanted}}
 
 
 def sparkline(rows: Rows) -> dict[str, Any]:
     """Return the name and at most 60 points of the metric that says most about a run."""
-    name = next((each for each in _SPARK if any(_number(row.get(each)) is not None for row in rows)), None)
+    name = next((each for each in _SPARK if any(number(row.get(each)) is not None for row in rows)), None)
     if name is None:
         return {"metric": None, "points": []}
-    points = [[row["step"], value] for row in rows if (value := _number(row.get(name))) is not None]
+    points = [[row["step"], value] for row in rows if (value := number(row.get(name))) is not None]
     stride = max(1, math.ceil(len(points) / _SPARK_POINTS))
     return {"metric": name, "points": points[::-stride][::-1]}
 
@@ -82,11 +82,11 @@ def latest(rows: Rows) -> dict[str, float]:
     """Return the last value of the metrics that people look at first."""
     found: dict[str, float] = {}
     for row in rows:
-        found |= {name: value for name in _LATEST if (value := _number(row.get(name))) is not None}
+        found |= {name: value for name in _LATEST if (value := number(row.get(name))) is not None}
     return found
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
     """Return a finite number; None for anything else, as JSON has no others."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None

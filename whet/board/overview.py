@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whet.board.metrics import MetricsFiles, Rows, curves, latest, names, sparkline
+from whet.board.metrics import MetricsFiles, Rows, curves, latest, names, number, sparkline
 from whet.board.runs import Runs
 from whet.board.status import read_status
-from whet.doctor.examine import Diagnosis, examine, read_findings, with_written
+from whet.doctor.examine import Diagnosis, examine, examine_samples, read_findings, with_written
 from whet.doctor.printing import plain
 from whet.errors import UserError
 from whet.plots.runs import read_settings
@@ -36,9 +36,15 @@ class Overview:
         rows = self._files.read(folder)
         return {"names": names(rows), **curves(rows, wanted)}
 
+    def at(self, folder: Path, step: int) -> dict[str, float]:
+        """Return the finite metrics of a step."""
+        row: Mapping[str, Any] = next((each for each in self._files.read(folder) if each["step"] == step), {})
+        return {name: value for name in row if name != "step" and (value := number(row[name])) is not None}
+
     def findings(self, folder: Path) -> list[dict[str, object]]:
         """Return what is wrong with a run, with the numbers behind it."""
-        return [plain(each) for each in self._diagnoses(folder, self._files.read(folder), _settings(folder))]
+        found = self._diagnoses(folder, self._files.read(folder), _settings(folder))
+        return [plain(each) for each in found]
 
     def _row(self, run: str, folder: Path) -> dict[str, Any]:
         rows, settings = self._files.read(folder), _settings(folder)
@@ -60,10 +66,15 @@ class Overview:
         with self._lock:
             known = self._diagnosed.get(folder)
         if known is None or known[0] is not rows:  # the same rows are the same object until the file changes
-            known = (rows, examine(rows, settings))
+            # Samples are read again when a step was logged: rules look at a few files of bounded size.
+            known = (rows, sorted([*examine(rows, settings), *examine_samples(folder)], key=_step))
             with self._lock:
                 self._diagnosed[folder] = known
         return with_written(known[1], read_findings(folder))
+
+
+def _step(diagnosis: Diagnosis) -> int:
+    return diagnosis.finding.step
 
 
 def _settings(folder: Path) -> Mapping[str, Any]:

@@ -67,6 +67,7 @@ def filters(query: QueryParams) -> Filters:
         max_reward=number(query, "max_reward"),
         min_length=whole(query, "min_length"),
         max_length=whole(query, "max_length"),
+        version=whole(query, "version"),
     )
 
 

@@ -17,7 +17,7 @@ from whet.board.samples import Samples
 from whet.board.settings import compare
 from whet.board.status import read_status
 from whet.checkpoint.durable import write_text
-from whet.doctor.examine import Diagnosis, examine, read_findings, with_written
+from whet.doctor.examine import Diagnosis, examine_run
 from whet.errors import UserError
 from whet.plots.chart import lay_out
 from whet.plots.picture import Plot
@@ -49,7 +49,7 @@ def write_report(folder: Path, out: Path | None) -> Path:
 
 def to_html(run: RunData) -> str:
     """Return the page of a run."""
-    found = with_written(examine(run.metrics, run.settings), read_findings(run.folder))
+    found = examine_run(run.folder, run.metrics, run.settings)
     steps = run.metrics[-1]["step"]
     parts = [
         f"<h1>{_text(run.name)}</h1>",

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SPLITS = ("train", "val")
-TOKENS = ("token_ids", "token_mask", "token_log_probs")
 READ_ERRORS = (OSError, ValueError, TypeError, KeyError, pa.ArrowException)  # of files that anybody may have written
 _NAME = re.compile(r"(train|val)_(\d{1,12})\.parquet")
 _NEEDED = {

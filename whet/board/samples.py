@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 
 from whet.board import arrow_query
 from whet.board.filters import LISTED, Filters, Page
-from whet.board.sample_files import READ_ERRORS, TOKENS, Listing, SampleFile, SampleFiles, damage
-from whet.board.tokens import token_view
+from whet.board.histograms import histograms
+from whet.board.sample_files import READ_ERRORS, Listing, SampleFile, SampleFiles, damage
+from whet.board.tokens import read_record, token_view
 from whet.errors import UserError
 
 _EXCERPT = 1200  # characters of a text in a list
+_EPISODE = ("end", "turn_rewards", "turn_tokens")
 _WHOLE = 400_000  # characters of a text in the view of one sample
 
 
@@ -72,8 +74,18 @@ class Samples:
             values = _read_row(file, row)
         except READ_ERRORS as error:
             raise UserError(damage(file.path, error)) from error
-        tokens = [values.pop(name, None) for name in TOKENS]
-        return _row(values | {"row": row}, _WHOLE) | {"tokens": token_view(folder, *tokens)}
+        record = read_record(folder, split, step, row, values["length"])
+        tokens = token_view(folder, values, record)
+        more = {name: _plain(values[name]) for name in values if name in _EPISODE or name.startswith("info/")}
+        return _row(values | {"row": row}, _WHOLE) | {"tokens": tokens, "episode": more}
+
+    def histograms(self, folder: Path, split: str, step: int) -> dict[str, Any]:
+        """Return histograms of a step's samples."""
+        file = _file(self._files.list(folder, split), step, split)
+        try:
+            return histograms(file)
+        except READ_ERRORS as error:
+            raise UserError(damage(file.path, error)) from error
 
     def _query(
         self, files: Sequence[SampleFile], filters: Filters, page: Page

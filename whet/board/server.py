@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from whet.board.app import make_app
+from whet.board.jobs import Jobs
 from whet.board.runs import Runs
 from whet.errors import UserError
 
@@ -20,15 +21,24 @@ _IDLE_SECONDS = 30
 _LAST_SECONDS = 2
 
 
-def serve(paths: Sequence[Path], port: int, say: Callable[[str], None]) -> None:
-    """Serve the board until Ctrl-C or SIGTERM."""
-    runs = Runs(paths)
+def serve(
+    paths: Sequence[Path],
+    port: int,
+    say: Callable[[str], None],
+    read_only: bool = False,
+    control: bool = False,
+) -> None:
+    """Serve the board until Ctrl-C or SIGTERM; `read_only` prints a second link, for others."""
+    runs, jobs = Runs(paths), Jobs()
     listening = _listen(port)
     try:
-        token = secrets.token_urlsafe(24)
-        server = uvicorn.Server(_options(make_app(runs, token, HOST)))
+        token, read_token = secrets.token_urlsafe(24), secrets.token_urlsafe(24) if read_only else None
+        app = make_app(runs, token, HOST, read_token=read_token, control=control, jobs=jobs)
+        server = uvicorn.Server(_options(app))
         found = len(runs.find())
         say(f"{found} run{'s' * (found != 1)}; new ones appear by themselves")
+        if read_token is not None:
+            say(f"for reading alone: http://{HOST}:{listening.getsockname()[1]}/{read_token}/")
         say(f"board at http://{HOST}:{listening.getsockname()[1]}/{token}/  (Ctrl-C ends it)")
         # uvicorn raises the signal again once it has ended; a board that was told to end has not failed.
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -38,6 +48,7 @@ def serve(paths: Sequence[Path], port: int, say: Callable[[str], None]) -> None:
             for number, handler in before.items():
                 signal.signal(number, handler)
     finally:
+        jobs.close()
         listening.close()
 
 

@@ -30,8 +30,11 @@ def fsync_file(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a side file; when the block ends well it becomes `path` in one step, otherwise it is removed."""
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Yield a side file; when the block ends well it becomes `path` in one step, otherwise it is removed.
+
+    With `durable` false nothing waits for the disk: after a power cut the file may be missing or damaged.
+    """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}{SIDE_MARK}", dir=path.parent)
     os.close(descriptor)
     side = Path(name)
@@ -39,13 +42,15 @@ def replacing(path: Path) -> Iterator[Path]:
         # mkstemp makes files private; what replaces an ordinary file has an ordinary file's permissions.
         os.chmod(side, 0o666 & ~_umask())
         yield side
-        fsync_file(side)
+        if durable:
+            fsync_file(side)
         os.replace(side, path)
     except BaseException:
         with suppress(OSError):
             side.unlink(missing_ok=True)
         raise
-    fsync_folder(path.parent)
+    if durable:
+        fsync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,14 +12,17 @@ _DEFAULT = "checkpoints"
 _PORT = 8766
 
 _HELP = f"""\
-usage: whet board [RUN|FOLDER ...] [--port N]
+usage: whet board [RUN|FOLDER ...] [--port N] [--read-only] [--control]
 
 A page on this machine over runs, finished, stopped or still going on: a table with states, curves and findings; any
-metric of several runs; samples of a prompt side by side with scores and advantages; search by text, score and length;
-tokens coloured by log-prob (trainer.log_token_log_probs=true); what a config changes. Runs are looked for in the
-folders that are named, {_DEFAULT} where none is. Nothing is written, and nothing is fetched from the network.
+metric of several runs; where the time of a step went; samples of a prompt side by side with scores and advantages;
+search by text, score and length; tokens coloured by log-prob, entropy or advantage; a sample drawn again or branched at
+a token; two samples side by side; what a config changes. Runs are looked for in the folders that are named, {_DEFAULT}
+where none is. Nothing is fetched from the network.
 
   --port N         {_PORT}; 0 takes one that is free
+  --read-only      print a second address, for others: with it nothing can be started
+  --control        let the page ask a run that is going on to stop, save or validate after its current step
 
 The address that is printed has a token: who has it can read the runs. On another machine, forward the port:
 ssh -L {_PORT}:127.0.0.1:{_PORT} HOST
@@ -34,14 +37,15 @@ Guide: docs/board.md
 
 
 def _run(arguments: list[str]) -> int:
-    paths, port = _parse(arguments)
+    flags = {word: word in arguments for word in ("--read-only", "--control")}
+    paths, port = _parse([word for word in arguments if word not in flags])
     from whet.board.plotly_file import check_libraries
 
     check_libraries()
 
     from whet.board.server import serve
 
-    serve(paths, port, lambda text: print(text, flush=True))
+    serve(paths, port, lambda text: print(text, flush=True), flags["--read-only"], flags["--control"])
     return 0
 
 

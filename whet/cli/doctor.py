@@ -31,11 +31,11 @@ def _run(arguments: list[str]) -> int:
             raise UserError(f"whet doctor has no option {word} (whet doctor --help)")
     if not folders:
         raise UserError("whet doctor takes run folders: whet doctor checkpoints/whet/quickstart")
-    from whet.doctor.examine import examine, read_findings, with_written
+    from whet.doctor.examine import examine_run
     from whet.doctor.printing import as_json, as_text
 
     for run in (run for folder in folders for run in find_runs(folder)):
-        found = with_written(examine(run.metrics, run.settings), read_findings(run.folder))
+        found = examine_run(run.folder, run.metrics, run.settings)
         if flags:
             print(as_json(run.folder, found), end="")
         else:

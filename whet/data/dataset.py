@@ -96,7 +96,7 @@ class PromptDataset:
         if not indices:
             return []
         drafts = self._drafts([self._rows[i] for i in indices], [self._uids[i] for i in indices])
-        plain = iter(self._encode([draft.text for draft in drafts if not self._has_media(draft)]))
+        plain = iter(self.encode([draft.text for draft in drafts if not self._has_media(draft)]))
         with ThreadPoolExecutor(DECODERS) as pool:
             seen = pool.map(self._look, [draft for draft in drafts if self._has_media(draft)])
             read = [next(seen) if self._has_media(draft) else (next(plain), None) for draft in drafts]
@@ -153,10 +153,10 @@ class PromptDataset:
     def _lengths(self, rows: list[Columns], uids: list[str]) -> list[int | None]:
         """Tokens of every prompt; None for one whose images or videos are bad, where such rows are left out."""
         if self._reader.media is None:
-            return [len(ids) for ids in self._encode([draft.text for draft in self._drafts(rows, uids)])]
+            return [len(ids) for ids in self.encode([draft.text for draft in self._drafts(rows, uids)])]
         drafts, bad = self._usable_drafts(rows, uids)
         plain = [draft for draft in drafts if not self._has_media(draft)]
-        lengths = {d.uid: len(ids) for d, ids in zip(plain, self._encode([draft.text for draft in plain]))}
+        lengths = {d.uid: len(ids) for d, ids in zip(plain, self.encode([draft.text for draft in plain]))}
         seen = [draft for draft in drafts if self._has_media(draft)]
         with ThreadPoolExecutor(self._config.filter_overlong_prompts_workers) as pool:
             for draft, found in zip(seen, pool.map(self._measure, seen)):
@@ -206,7 +206,8 @@ class PromptDataset:
         texts = self._reader.chat.write([messages for messages, _ in found], uids)
         return [_Draft(row, uid, text, media, said) for row, uid, text, (said, media) in zip(rows, uids, texts, found)]
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of prompts without images, as those of rows are made."""
         if not texts:
             return []
         return self._tokenizer(

@@ -1,6 +1,6 @@
-"""Examine a run by its folder: what the doctor wrote down while it trained, and what the rules find in its metrics.
+"""Examine a run by its folder: what the doctor wrote down while it trained, and what rules find in metrics and samples.
 
-Numbers come from metrics.jsonl alone, so that a run of another version, or without a config, is examined too.
+Only metrics.jsonl and samples/ are read, so that a run of another version, or without a config, is examined too.
 """
 
 from __future__ import annotations
@@ -45,6 +45,22 @@ def examine(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
         if began is not None:
             found.append(Diagnosis(began, until, _evidence(rows, began.step, rule.evidence)))
     return sorted(found, key=lambda each: each.finding.step)
+
+
+def examine_run(folder: Path, metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Diagnosis]:
+    """Return all that can be found in a run folder: by its metrics, by its samples, and what it wrote down itself."""
+    found = [*examine(metrics, settings), *examine_samples(folder)]
+    return with_written(found, read_findings(folder))
+
+
+def examine_samples(folder: Path) -> list[Diagnosis]:
+    """Return what the rules find in the samples of a run."""
+    from whet.doctor.rules import sample_rules
+    from whet.doctor.samples import read_samples
+
+    samples = read_samples(folder)
+    findings = [finding for rule in sample_rules() if (finding := rule(samples)) is not None] if samples.first else []
+    return [Diagnosis(finding, finding.step, {}) for finding in findings]
 
 
 def read_findings(folder: Path) -> list[Finding]:

@@ -19,6 +19,7 @@ from whet.learn.packing import pad, to_device
 from whet.learn.partition import Budget
 from whet.learn.protocol import Learner, Objective, Progress, Weights
 from whet.learn.ranks import Ranks, ranks_of
+from whet.learn.recording import TokenRecorder
 from whet.learn.scoring import Scored, score, score_all
 from whet.learn.update import TrainedModel, make_trainable, read_scalars, save_weights, set_gradient_checkpointing
 from whet.model.modality import ADAPTER_FOLDER, has_adapters
@@ -47,6 +48,7 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
         make_trainable(model, config.model.enable_gradient_checkpointing, budget)
         super().__init__("actor", model, config, total_steps, budget, config.offload.offload_params and not shared)
         self._temperature = temperature
+        self._recorder = TokenRecorder((), ())  # of the latest update
         self.reference: LocalReference | None = None  # for exact KL divergences
         self.teacher: LocalTeacher | None = None  # that the policy is distilled from
 
@@ -102,12 +104,24 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
         mini_batch: int,
         progress: Progress | None = None,
         version: int | None = None,
+        recorded: Sequence[int] = (),
     ) -> dict[str, float]:
         """Train on all samples (`TrainedModel.train_on`) and compare log-probs with the sampler's on the way."""
-        # Before the first optimizer step the weights are those that sampled: what differs is numerics.
-        difference = _SamplerDifference(version)
-        metrics = self.train_on(samples, objective, step, mini_batch, progress, difference.add)
+        difference, recorder = _SamplerDifference(version), TokenRecorder(recorded, samples)
+
+        def observe(rows: list[int], chosen: list[Sample], scored: Scored) -> None:
+            # Before the first optimizer step the weights are those that sampled: what differs is numerics.
+            if rows[0] < mini_batch:
+                difference.add(chosen, scored)
+            recorder.add(rows, scored)
+
+        metrics = self.train_on(samples, objective, step, mini_batch, progress, observe)
+        self._recorder = recorder
         return metrics | difference.metrics(ranks_of(self.model))
+
+    def recorded(self) -> Tensor:
+        """Return (3, R, T) of the rows that the latest update recorded: log-probs, entropies, 1 if any was computed."""
+        return self._recorder.values(ranks_of(self.model))
 
     @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:

@@ -129,10 +129,20 @@ class Learner(Trained, Protocol):
         mini_batch: int,
         progress: Progress | None = None,
         version: int | None = None,
+        recorded: Sequence[int] = (),
     ) -> dict[str, float]:
         """Train on all samples: `ppo_epochs` passes, one optimizer step per `mini_batch` samples; return metrics.
 
-        Log-probs of sampler and learner are compared for samples of this `version`, or for all without one.
+        Log-probs of sampler and learner are compared for samples of this `version`, or for all without one. What is
+        computed of the rows `recorded` is kept for the method of that name.
+        """
+
+    @on_ranks()
+    def recorded(self) -> Tensor:
+        """Return (3, R, T) of the R rows that the latest update was told to record, in their order.
+
+        Planes are log-probs and entropies, from the forward pass of the row's first mini-batch, and 1 for rows of which
+        one was made.
         """
 
     def engine_weights(self) -> AbstractContextManager[Weights]:

@@ -73,12 +73,12 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
         step: int,
         mini_batch: int,
         progress: Progress | None = None,
-        observe: Callable[[list[Sample], Outputs], None] | None = None,
+        observe: Callable[[list[int], list[Sample], Outputs], None] | None = None,
     ) -> dict[str, float]:
         """Train on B samples: `ppo_epochs` passes, one optimizer step per `mini_batch` samples; return metrics.
 
-        Every rank is given all samples. `observe` sees the outputs of this rank's micro-batches that are computed
-        before the first optimizer step.
+        Every rank is given all samples. `observe` sees rows, samples and outputs of this rank's micro-batches in the
+        first pass over the batch.
         """
         # 1. The learning rate is a function of the training step.
         lr = self._set_learning_rate(step)
@@ -99,8 +99,8 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
                 parts: list[dict[str, Tensor]] = []
                 for micro, counts in self._passes(chosen):
                     outputs = self.forward([chosen[i] for i in micro])
-                    if observe is not None and counts and epoch == first == 0:
-                        observe([chosen[i] for i in micro], outputs)
+                    if observe is not None and counts and epoch == 0:
+                        observe([first + i for i in micro], [chosen[i] for i in micro], outputs)
                     loss, metrics = mini_batch_loss.loss(outputs, micro)
                     del outputs  # the backward pass frees what it has used
                     # An idle pass keeps step with ranks that have more to do: they gather parameters together.

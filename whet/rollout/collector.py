@@ -214,17 +214,19 @@ class Collector:
 
     async def _collect(self, entry: Entry) -> None:
         """Sample and score one group."""
-        ticket = entry.ticket
+        ticket, begun = entry.ticket, time.perf_counter()
         stage = {"sampling": 1}  # what this group adds to the counts of `Busy`
         self._note(stage)
         try:
             samples = await self._rollout(ticket.prompt, ticket.ids)
             for sample in samples:
                 sample.group = ticket.ids.start
+            sampled = time.perf_counter()
             self._note({"sampling": -1, "scoring": 1})
             stage = {"scoring": 1}
+            group = Group(ticket.row, samples)
             with self._changed:
-                entry.group = Group(ticket.row, samples)
+                entry.group = group
                 self._changed.notify_all()
             if self._together:
                 self._begin()
@@ -235,6 +237,7 @@ class Collector:
             raise RuntimeError(f"{type(error).__name__} in a rollout or a scorer") from error
         finally:
             self._note({name: -count for name, count in stage.items()})
+        group.times = begun, sampled, time.perf_counter()
         with self._changed:
             entry.scored = True
             self._finished.append(entry)

@@ -43,7 +43,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.path)
             _probe(self.path)
-            _clear_side_files(self.path, self.samples)
+            _clear_side_files(self.path, self.samples, self.tokens)
         except OSError as error:
             self.close()
             raise UserError(_unusable(self.path, error)) from error
@@ -71,6 +71,11 @@ class RunFolder:
     def samples(self) -> Path:
         """Parquet files of every sample."""
         return self.path / "samples"
+
+    @property
+    def tokens(self) -> Path:
+        """Parquet files of token records."""
+        return self.path / "tokens"
 
     @property
     def log(self) -> Path:

@@ -6,16 +6,20 @@ once and training goes on. Everything that can be wrong beforehand is an error w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.errors import UserError
 from whet.tracking.console import Console
 from whet.tracking.logger import Logger, RunInfo, open_logger, short
 from whet.tracking.run_folder import RunFolder, write_samples
 from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.tracking.token_records import TokenRecord
 
 
 class Tracker:
@@ -32,15 +36,17 @@ class Tracker:
         log_samples: bool = True,
         log_token_log_probs: bool = False,
         resolve: Callable[[str], Path] = Path,
+        token_limit: int = 500,
     ) -> None:
         """Build every logger named in `trainer.logger`; a missing package or a refused login is a `UserError`.
 
-        `resolve` finds the file of a logger that is named as `path.py:CLASS`.
+        `resolve` finds the file of a logger that is named as `path.py:CLASS`. `token_limit` are megabytes.
         """
         self._folder = folder
         self._console = console
         self._log_samples = log_samples
         self._log_token_log_probs = log_token_log_probs
+        self._token_bytes = token_limit * 1_000_000
         self._reported: set[str] = set()
         self._loggers: dict[str, Logger] = {}
         run = RunInfo(folder.path, project, experiment, console, settings or {})
@@ -62,6 +68,22 @@ class Tracker:
             return
         path = self._folder.samples / f"{split}_{step:06d}.parquet"
         self._attempt("samples", partial(write_samples, path, step, samples, self._log_token_log_probs))
+
+    def tokens(self, step: int, records: Sequence[TokenRecord]) -> None:
+        """Write what an update knew of the tokens of some samples to `tokens/train_{step}.parquet`."""
+        from whet.tracking.token_records import write_token_records
+
+        self._attempt("tokens", partial(write_token_records, self._folder.tokens, step, records, self._token_bytes))
+
+    def timeline(self, record: Mapping[str, Any]) -> None:
+        """Append when each part of a step began and ended to `timeline.jsonl`."""
+
+        def append() -> None:  # without waiting for the disk: a power cut may cost the last lines
+            with (self._folder.path / "timeline.jsonl").open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+        if self._log_samples:
+            self._attempt("timeline", append)
 
     def table(self, step: int, samples: Sequence[Sample]) -> None:
         """Show a few generations of a validation in every logger."""

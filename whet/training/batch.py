@@ -32,6 +32,7 @@ class Batch:
     dropped: list[Sample]
     drawn: list[Sample]  # everything sampled in this step, whether trained on now, later or never
     metrics: dict[str, float]
+    groups: list[Group] = field(default_factory=list)  # of `drawn`
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class BatchMaker:
             **draws.failures,
             **self._metrics(kept, arrived, dropped, draws),
         }
-        return Batch(_flat(kept), _flat(dropped), draws.samples, metrics)
+        return Batch(_flat(kept), _flat(dropped), draws.samples, metrics, draws.groups)
 
     def still(self) -> AbstractContextManager[None]:
         """Keep the engine from drawing tokens inside the context: here nothing is being sampled between batches."""

@@ -20,6 +20,7 @@ from whet.doctor.findings import Finding
 from whet.doctor.rules import rules
 from whet.errors import DivergedError, RewardsFailedError, UserError
 from whet.tracking.console import Console
+from whet.tracking.requests import take
 from whet.training.curves import Curves
 from whet.training.interrupt import Interrupt
 from whet.training.state import RunState
@@ -47,13 +48,15 @@ class FitLoop(ABC):
         self.restore()
         check_weights(self.trained, self.store.checkpoint)
         started, begun_at = time.perf_counter(), state.step
+        take(self.store.folder.path)  # requests to an earlier process
         if config.val_only or (config.val_before_train and state.step == 0):
             self.report(self.validate())
         while state.step < self.total_steps and not config.val_only and not self.interrupt.asked:
             state.step += 1
             metrics = self.train_step()
             self.stop_if(self.watch.observe(metrics), metrics)
-            metrics |= self.validate_if_due(metrics)
+            asked = self.requests()
+            metrics |= self.validate_if_due(metrics, "validate" in asked)
             self.step_measured(metrics)
             metrics |= self.validate_if_due(metrics)  # this may have become the last step
             self.report(metrics)
@@ -63,7 +66,8 @@ class FitLoop(ABC):
             if last:
                 self.stop_if(self.watch.reason_not_to_save())
             # A state that could not be updated may be a broken one: the checkpoints before it stay the newest.
-            if last or (config.save_freq > 0 and state.step % config.save_freq == 0 and not self.watch.skipped):
+            due = "save" in asked or (config.save_freq > 0 and state.step % config.save_freq == 0)
+            if last or (due and not self.watch.skipped):
                 self.save()
         self.say_goodbye(time.perf_counter() - started, trained=state.step > begun_at)
 
@@ -113,7 +117,16 @@ class FitLoop(ABC):
             self.curves.draw()
             raise diverged(self.config, self.store.folder.path, self.state.step, reason)
 
-    def validate_if_due(self, trained: dict[str, float]) -> dict[str, float]:
+    def requests(self) -> list[str]:
+        """Return what somebody asked the run for during this step (whet board --control)."""
+        asked = take(self.store.folder.path)
+        if asked:
+            self.console.note(f"asked to {' and to '.join(asked)} after step {self.state.step}")
+        if "stop" in asked:
+            self.interrupt.asked = True
+        return asked
+
+    def validate_if_due(self, trained: dict[str, float], asked: bool = False) -> dict[str, float]:
         """Validate every `val_freq` steps, and after the last step of a run that validates at all; once per step.
 
         Where no validation sample could be scored, the step is reported with its metrics `trained` and saved, and the
@@ -124,7 +137,7 @@ class FitLoop(ABC):
             due = config.val_freq > 0 or config.val_before_train
         else:
             due = config.val_freq > 0 and step % config.val_freq == 0
-        if not due or self.state.latest.get("step") == step:
+        if not (due or asked) or self.state.latest.get("step") == step:
             return {}
         try:
             return self.validate()

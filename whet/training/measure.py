@@ -20,8 +20,9 @@ class StepClock:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._start = time.perf_counter()
+        self.start = time.perf_counter()
         self.seconds: dict[str, float] = {}
+        self.spans: list[tuple[str, float, float]] = []  # of `perf_counter`: begin and end of each stage
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -29,11 +30,13 @@ class StepClock:
         begin = time.perf_counter()
         with self._console.stage(name.replace("_", " "), total) as advance:
             yield advance
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+        end = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + end - begin
+        self.spans.append((name, begin, end))
 
     def metrics(self, samples: Sequence[Sample], drawn: Sequence[Sample]) -> dict[str, float]:
         """Timings and throughput; tokens are prompt and response tokens of the step's samples, drawn now or before."""
-        step = time.perf_counter() - self._start
+        step = time.perf_counter() - self.start
         written = sum(len(s.ids) for s in drawn)
         tokens = sum(len(s.ids) + len(s.prompt.ids) for s in samples)
         rollout = self.seconds.get("rollout", 0.0)

@@ -137,4 +137,5 @@ def _open_tracker(config: Config, loggers: Sequence[str], folder: RunFolder, con
         trainer.log_samples,
         trainer.log_token_log_probs,
         resolver(config),
+        trainer.log_token_limit,
     )

@@ -28,6 +28,8 @@ from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
+from whet.training.timeline import timeline
+from whet.training.token_details import recorded_rows, token_records
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Trainer(FitLoop):
             metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
         self.store.tracker.samples(state.step, "train", shown)
+        self.store.tracker.timeline(timeline(state.step, clock, batch.groups))
         return metrics | clock.metrics(shown, batch.drawn) | self.position()
 
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
@@ -104,11 +107,15 @@ class Trainer(FitLoop):
                 loss = objective(experience, config, weights)
                 mini_batch = config.worker.actor.global_batch_size * config.worker.rollout.n
                 chosen, version = experience.samples, models.engine.version
-                metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version)
+                rows = recorded_rows(config.trainer, chosen)
+                metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version, rows)
             if metrics.get("actor/update_skipped"):
                 warn_of_skips(metrics, step, self.console.warn)
             with clock.stage("weights"):
                 self.publish(models.engine.version + 1)
+            if rows:
+                records = token_records(samples, experience, rows, models.learner.recorded())
+                self.store.tracker.tokens(step, records)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 

@@ -14,7 +14,22 @@ export async function ask(path, query = {}) {
     }
   }
   const text = parameters.toString();
-  const answer = await fetch(`api/${path}${text ? "?" + text : ""}`);
+  return await read(await fetch(`api/${path}${text ? "?" + text : ""}`));
+}
+
+/**
+ * Ask the board to start something.
+ * @param {string} path
+ * @param {Record<string, any>} content
+ * @returns {Promise<any>}
+ */
+export async function send(path, content) {
+  const headers = { "Content-Type": "application/json" };
+  return await read(await fetch(`api/${path}`, { method: "POST", headers, body: JSON.stringify(content) }));
+}
+
+/** @param {Response} answer */
+async function read(answer) {
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error || `the board answered ${answer.status}`);
   return content;

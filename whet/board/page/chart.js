@@ -29,7 +29,7 @@ const plain = (text) => visible(text).replaceAll("&", "&amp;").replaceAll("<", "
  * @param {HTMLElement} element
  * @param {string} title
  * @param {string} axis
- * @param {{label: string, x: number[], y: (number|null)[]}[]} lines
+ * @param {{label: string, x: number[], y: (number|null)[], low?: (number|null)[], high?: (number|null)[]}[]} lines
  * @param {number} weight
  * @param {boolean} log
  */
@@ -37,7 +37,7 @@ export async function drawChart(element, title, axis, lines, weight, log) {
   const Plotly = await plotly();
   const style = getComputedStyle(document.documentElement);
   const [ink, line] = ["--ink", "--line"].map((name) => style.getPropertyValue(name).trim());
-  const traces = lines.flatMap(({ label, x, y }, i) => {
+  const traces = lines.flatMap(({ label, x, y, low, high }, i) => {
     const shown = y.map((value, at) => [x[at], value]).filter((point) => point[1] !== null);
     const [xs, ys] = [shown.map((point) => point[0]), shown.map((point) => point[1])];
     const mode = shown.length > 40 ? "lines" : "lines+markers";
@@ -45,6 +45,7 @@ export async function drawChart(element, title, axis, lines, weight, log) {
     const base = { x: xs, name: plain(label), mode, type: "scatter", line: { color: colour }, marker: { color: colour, size: 4 } };
     const raw = { ...base, y: ys, opacity: 0.25, showlegend: false, hoverinfo: "skip" };
     const wavers = weight > 0 && shown.length >= SMOOTHED; // a few validations would be drawn towards the first
+    if (low && high) return [...band(x, low, high, weight, colour), { ...base, mode: "lines", y: wavers ? smooth(ys, weight) : ys }];
     return wavers ? [raw, { ...base, mode: "lines", y: smooth(ys, weight) }] : [{ ...base, y: ys }];
   });
   const grid = { gridcolor: line, zerolinecolor: line };
@@ -62,4 +63,18 @@ export async function drawChart(element, title, axis, lines, weight, log) {
     hoverlabel: { bgcolor: style.getPropertyValue("--raised").trim(), font: { color: ink } },
   };
   await Plotly.react(element, traces, layout, { responsive: true, displaylogo: false, displayModeBar: false });
+}
+
+/**
+ * The area between the lowest and the highest of several seeds.
+ * @param {number[]} x
+ * @param {(number|null)[]} low
+ * @param {(number|null)[]} high
+ * @param {number} weight
+ * @param {string} colour
+ */
+function band(x, low, high, weight, colour) {
+  const edge = { x, mode: "lines", type: "scatter", line: { width: 0 }, showlegend: false, hoverinfo: "skip" };
+  const shown = (/** @type {(number|null)[]} */ values) => (weight > 0 && values.length >= SMOOTHED ? smooth(values, weight) : values);
+  return [{ ...edge, y: shown(low) }, { ...edge, y: shown(high), fill: "tonexty", fillcolor: `${colour}33` }];
 }

@@ -2,6 +2,7 @@
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { chooser, form } from "./filters.js";
+import { t } from "./language.js";
 import { go } from "./place.js";
 
 /**
@@ -14,13 +15,13 @@ export async function showConfig(view) {
   const show = query.get("show") || (other ? "differs" : "changed");
   const runs = await view.runs();
   /** @type {[string, string][]} */
-  const others = [["", "no other run"], ...runs.filter((each) => each.id !== run).map((each) => /** @type {[string, string]} */ ([each.id, each.name]))];
+  const others = [["", t("no other run")], ...runs.filter((each) => each.id !== run).map((each) => /** @type {[string, string]} */ ([each.id, each.name]))];
   /** @type {[string, string][]} */
-  const kinds = [["changed", "not at their defaults"], ["all", "all"], ...(other ? [/** @type {[string, string]} */ (["differs", "different in the other run"])] : [])];
+  const kinds = [["changed", t("not at their defaults")], ["all", t("all")], ...(other ? [/** @type {[string, string]} */ (["differs", t("different in the other run")])] : [])];
   const search = form(
     (values) => go("config", { run, ...values, show: values.other === other ? values.show : "" }),
-    chooser("Beside", "other", other, others),
-    chooser("Keys", "show", show, kinds),
+    chooser(t("Beside"), "other", other, others),
+    chooser(t("Keys"), "show", show, kinds),
   );
   const rows = await ask(`runs/${run}/config`, { other });
   const shown = rows.filter((/** @type {any} */ row) => show === "all" || row[show]);
@@ -34,8 +35,8 @@ export async function showConfig(view) {
       other ? h("td", { class: "name" }, h("code", {}, row.other ?? "–")) : null,
     ),
   );
-  const head = ["key", "value", "default", ...(other ? ["other run"] : [])].map((name) => h("th", {}, name));
+  const head = ["key", "value", "default", ...(other ? ["other run"] : [])].map((name) => h("th", {}, t(name)));
   const table = h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines)));
-  fill(view.element, search, h("p", { class: "quiet", role: "status" }, `${shown.length} of ${rows.length} keys`), table);
+  fill(view.element, search, h("p", { class: "quiet", role: "status" }, t("{0} of {1} keys", shown.length, rows.length)), table);
   return null;
 }

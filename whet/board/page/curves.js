@@ -2,6 +2,9 @@
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { drawChart } from "./chart.js";
+import { banded } from "./bands.js";
+import { t } from "./language.js";
+import { pinButton, pinned } from "./pins.js";
 import { address } from "./place.js";
 
 const FIRST = ["reward/overall", "val/reward", "val/accuracy", "response_length/mean", "actor/entropy", "actor/grad_norm", "actor/loss"];
@@ -19,7 +22,7 @@ export async function showCurves(view) {
   /** @type {string[]} */
   let names = [];
 
-  const keep = () => history.replaceState(null, "", address("curves", { ...state, log: state.log ? 1 : "" }));
+  const keep = () => history.replaceState(null, "", address("curves", { ...state, log: state.log ? 1 : "", bands: state.bands ? 1 : "" }));
   const draw = async () => {
     const found = await Promise.all(state.runs.map((run) => ask(`runs/${run}/metrics`, { name: state.metrics })));
     const known = [...new Set(found.flatMap((each) => each.names))];
@@ -44,10 +47,10 @@ export async function showCurves(view) {
     fill(picker, ...shown.map((name) => choice(name, state.metrics, name, changed)));
   };
   const search = /** @type {HTMLInputElement} */ (
-    h("input", { type: "search", placeholder: "find a metric", "aria-label": "Find a metric", on: { input: () => listMetrics() } })
+    h("input", { type: "search", placeholder: t("find a metric"), "aria-label": t("Find a metric"), on: { input: () => listMetrics() } })
   );
   const runList = h("div", { class: "picker" }, ...runs.map((run) => choice(run.name, state.runs, run.id, changed)));
-  const side = h("div", {}, h("h2", {}, "Runs"), runList, h("h2", {}, "Metrics"), search, picker);
+  const side = h("div", {}, h("h2", {}, t("Runs")), runList, h("h2", {}, t("Metrics")), search, picker);
   fill(view.element, h("div", { class: "split" }, side, h("div", {}, controls(state, changed), charts)));
   await draw();
   return draw;
@@ -59,14 +62,17 @@ export async function showCurves(view) {
  * @param {string} chosen
  */
 function read(query, known, chosen) {
+  const kept = query.has("metrics") ? null : pinned(); // an address that names metrics has its own layout
+  const own = kept ?? query;
   const listed = (query.get("runs") || "").split(",").filter((run) => known.includes(run));
   const first = known.includes(chosen) ? [chosen] : known.slice(0, 1);
   return {
     runs: listed.length ? listed : first,
-    metrics: (query.get("metrics") || "").split(",").filter(Boolean),
-    x: query.get("x") || "step",
-    smooth: Math.min(0.99, Number(query.get("smooth")) || 0),
-    log: query.get("log") === "1",
+    metrics: (own.get("metrics") || "").split(",").filter(Boolean),
+    x: own.get("x") || "step",
+    smooth: Math.min(0.99, Number(own.get("smooth")) || 0),
+    log: own.get("log") === "1",
+    bands: own.get("bands") === "1",
   };
 }
 
@@ -96,18 +102,20 @@ function controls(state, changed) {
     state[name] = value(event.target);
     changed();
   };
-  const options = Object.entries(AXES).map(([name, label]) => h("option", { value: name, selected: state.x === name }, label));
+  const options = Object.entries(AXES).map(([name, label]) => h("option", { value: name, selected: state.x === name }, t(label)));
   return h(
     "div",
     { class: "controls" },
-    h("label", {}, "Horizontal axis", h("select", { on: { change: set("x", (input) => input.value) } }, ...options)),
+    h("label", {}, t("Horizontal axis"), h("select", { on: { change: set("x", (input) => input.value) } }, ...options)),
     h(
       "label",
       {},
-      "Smoothing",
+      t("Smoothing"),
       h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: state.smooth, on: { input: set("smooth", (input) => Number(input.value)) } }),
     ),
-    h("label", { class: "inline" }, h("input", { type: "checkbox", checked: state.log, on: { change: set("log", (input) => input.checked) } }), "Log scale"),
+    h("label", { class: "inline" }, h("input", { type: "checkbox", checked: state.log, on: { change: set("log", (input) => input.checked) } }), t("Log scale")),
+    h("label", { class: "inline" }, h("input", { type: "checkbox", checked: state.bands, on: { change: set("bands", (input) => input.checked) } }), t("Seed bands")),
+    pinButton(state),
   );
 }
 
@@ -124,7 +132,7 @@ async function drawCharts(element, state, found, labels) {
   for (const name of wanted) {
     const place = /** @type {HTMLElement} */ ([...element.children].find((each) => /** @type {HTMLElement} */ (each).dataset.metric === name));
     const lines = found.map((each, i) => ({ label: labels[i], x: each.x[state.x], y: each.y[name] ?? [] }));
-    await drawChart(place, name, AXES[/** @type {keyof AXES} */ (state.x)], lines, state.smooth, state.log);
+    await drawChart(place, name, t(AXES[/** @type {keyof AXES} */ (state.x)]), state.bands ? banded(lines) : lines, state.smooth, state.log);
   }
-  if (!wanted.length) fill(element, h("p", { class: "quiet" }, "Choose a run and a metric."));
+  if (!wanted.length) fill(element, h("p", { class: "quiet" }, t("Choose a run and a metric.")));
 }

@@ -1,5 +1,6 @@
 // @ts-check
 import { h, number } from "./dom.js";
+import { t } from "./language.js";
 
 /**
  * Scores, advantage, length and state of a sample in a line.
@@ -11,14 +12,14 @@ export function facts(sample) {
   return h(
     "div",
     { class: "facts" },
-    h("strong", {}, `reward ${number(sample.reward)}`),
+    h("strong", {}, `${t("reward")} ${number(sample.reward)}`),
     ...scores,
-    h("span", { class: signed }, `advantage ${number(sample.advantage)}`),
-    h("span", { class: "quiet" }, `${sample.length} tokens`),
+    h("span", { class: signed }, `${t("advantage")} ${number(sample.advantage)}`),
+    h("span", { class: "quiet" }, t("{0} tokens", sample.length)),
     h("span", { class: sample.finish === "stop" ? "quiet" : "negative" }, sample.finish || ""),
-    sample.turns > 1 ? h("span", { class: "quiet" }, `${sample.turns} turns`) : null,
-    sample.failure ? h("span", { class: "negative" }, `no score: ${sample.failure}`) : null,
-    sample.dropped ? h("span", { class: "negative" }, "left out by a filter") : null,
+    sample.turns > 1 ? h("span", { class: "quiet" }, t("{0} turns", sample.turns)) : null,
+    sample.failure ? h("span", { class: "negative" }, t("no score: {0}", sample.failure)) : null,
+    sample.dropped ? h("span", { class: "negative" }, t("left out by a filter")) : null,
   );
 }
 
@@ -30,6 +31,6 @@ export function facts(sample) {
  */
 export function words(sample, name, kind = "cut") {
   const cut = sample[`${name}_chars`] > [...sample[name]].length;
-  const note = cut ? h("p", { class: "quiet" }, `the first ${sample[name].length} of ${sample[`${name}_chars`]} characters`) : null;
+  const note = cut ? h("p", { class: "quiet" }, t("the first {0} of {1} characters", sample[name].length, sample[`${name}_chars`])) : null;
   return h("div", {}, h("pre", { class: `text ${kind}`, tabindex: kind === "cut" ? 0 : null }, sample[name]), note);
 }

@@ -1,5 +1,6 @@
 // @ts-check
 import { h } from "./dom.js";
+import { t } from "./language.js";
 
 /**
  * A labelled field that goes by its name into the address.
@@ -34,7 +35,7 @@ export function form(act, ...fields) {
     const data = new FormData(element);
     act(Object.fromEntries([...data].map(([name, value]) => [name, String(value)])));
   };
-  const button = h("button", { type: "submit" }, "Show");
+  const button = h("button", { type: "submit" }, t("Show"));
   const element = /** @type {HTMLFormElement} */ (h("form", { class: "controls", on: { submit: send, change: send } }, ...fields, button));
   return element;
 }
@@ -49,12 +50,12 @@ export function form(act, ...fields) {
  */
 export function pages(total, offset, size, noun, turn) {
   const last = Math.min(total, offset + size);
-  const text = total ? `${offset + 1} to ${last} of ${total.toLocaleString("en")} ${noun}` : `no ${noun}`;
+  const text = total ? t("{0} to {1} of {2} {3}", offset + 1, last, total.toLocaleString("en"), t(noun)) : t("no {0}", t(noun));
   return h(
     "div",
     { class: "pages" },
-    h("button", { type: "button", disabled: offset <= 0, on: { click: () => turn(Math.max(0, offset - size)) } }, "Previous"),
-    h("button", { type: "button", disabled: last >= total, on: { click: () => turn(offset + size) } }, "Next"),
+    h("button", { type: "button", disabled: offset <= 0, on: { click: () => turn(Math.max(0, offset - size)) } }, t("Previous")),
+    h("button", { type: "button", disabled: last >= total, on: { click: () => turn(offset + size) } }, t("Next")),
     h("span", { class: "quiet", role: "status" }, text),
   );
 }

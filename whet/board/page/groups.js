@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { facts, words } from "./facts.js";
 import { chooser, form, notices, pages } from "./filters.js";
+import { t } from "./language.js";
 import { address, go } from "./place.js";
 
 const SIZE = 5;
@@ -20,13 +21,13 @@ export async function showGroups(view) {
   const steps = known.steps.map((/** @type {number} */ step) => /** @type {[string, string]} */ ([String(step), String(step)]));
   const search = form(
     (values) => go("groups", { run, ...values, step: values.split === split ? values.step : "" }),
-    chooser("Split", "split", split, [["train", "training"], ["val", "validation"]]),
-    chooser("Step", "step", chosen, steps),
+    chooser(t("Split"), "split", split, [["train", t("training")], ["val", t("validation")]]),
+    chooser(t("Step"), "step", chosen, steps),
   );
   const list = h("div", {});
   fill(view.element, search, list);
   if (!chosen) {
-    const text = "This run has no samples of this split (trainer.log_samples, or no step yet).";
+    const text = t("This run has no samples of this split (trainer.log_samples, or no step yet).");
     fill(list, notices(known.damaged), h("p", { class: "quiet" }, text));
     return null;
   }
@@ -43,12 +44,12 @@ export async function showGroups(view) {
  */
 function card(group, run, split) {
   const first = group[0];
-  const history = h("a", { href: address("samples", { run, split, uid: first.uid, order: "step" }) }, "this prompt over training");
+  const history = h("a", { href: address("samples", { run, split, uid: first.uid, order: "step" }) }, t("this prompt over training"));
   const samples = group.map((sample) =>
     h(
       "div",
       { class: "card" },
-      h("a", { href: address("sample", { run, split, step: sample.step, row: sample.row }) }, `sample ${sample.index ?? sample.row}`),
+      h("a", { href: address("sample", { run, split, step: sample.step, row: sample.row }) }, t("sample {0}", sample.index ?? sample.row)),
       facts(sample),
       words(sample, "response"),
     ),
@@ -57,11 +58,11 @@ function card(group, run, split) {
     "section",
     { class: "group" },
     h("div", { class: "prompt" }, h("div", { class: "facts" }, h("strong", {}, first.uid), history), words(first, "prompt"), answer(first)),
-    h("div", { class: "beside", tabindex: 0, "aria-label": "samples of this prompt" }, ...samples),
+    h("div", { class: "beside", tabindex: 0, "aria-label": t("samples of this prompt") }, ...samples),
   );
 }
 
 /** @param {any} sample */
 function answer(sample) {
-  return sample.answer ? h("div", {}, h("span", { class: "quiet" }, "answer"), words(sample, "answer")) : null;
+  return sample.answer ? h("div", {}, h("span", { class: "quiet" }, t("answer")), words(sample, "answer")) : null;
 }

@@ -1,18 +1,21 @@
 // @ts-check
 import { ask } from "./api.js";
+import { showCompare } from "./compare.js";
 import { showConfig } from "./config.js";
 import { showCurves } from "./curves.js";
 import { fill, h } from "./dom.js";
 import { showGroups } from "./groups.js";
+import { choose, current, t } from "./language.js";
 import { address, go, place } from "./place.js";
 import { showRuns } from "./runs.js";
 import { showSample } from "./sample.js";
 import { showSamples } from "./samples.js";
+import { showStep } from "./step.js";
 
 /**
  * What a view is given. It returns a function that brings it up to date, or null if it stays as it is.
  * @typedef {{
- *   element: HTMLElement, query: URLSearchParams, run: string,
+ *   element: HTMLElement, query: URLSearchParams, run: string, about: {resample: boolean, control: boolean},
  *   runs: () => Promise<any[]>, attempt: (act: () => Promise<any>) => Promise<any>,
  * }} View
  */
@@ -22,9 +25,11 @@ const POLL_MS = 5000;
 const VIEWS = {
   runs: ["Runs", showRuns],
   curves: ["Curves", showCurves],
+  step: ["Step", showStep],
   groups: ["Groups", showGroups],
   samples: ["Samples", showSamples],
   sample: ["Sample", showSample],
+  compare: ["Compare", showCompare],
   config: ["Config", showConfig],
 };
 
@@ -34,6 +39,8 @@ const choice = /** @type {HTMLSelectElement} */ (document.getElementById("run"))
 /** @type {(() => Promise<any>)|null} */
 let refresh = null;
 let chosen = "";
+/** @type {any} */
+let about = null; // what this address may start
 let shown = 0; // counts views, so that the answer to an older one is not taken for the newest
 
 /** @param {() => Promise<any>} act */
@@ -68,10 +75,11 @@ async function show() {
   const next = await attempt(async () => {
     const wanted = query.get("run") || (query.get("runs") || "").split(",")[0];
     if (wanted) chosen = wanted;
+    about ??= await ask("about");
     const found = await runs();
     tabs(view);
-    if (!found.length && view !== "runs") return fill(own, h("p", {}, "There are no runs in these folders yet."));
-    return await draw({ element: own, query, run: chosen, runs, attempt });
+    if (!found.length && view !== "runs") return fill(own, h("p", {}, t("There are no runs in these folders yet.")));
+    return await draw({ element: own, query, run: chosen, about, runs, attempt });
   });
   if (mine === shown) refresh = typeof next === "function" ? next : null;
 }
@@ -79,15 +87,22 @@ async function show() {
 /** @param {string} current */
 function tabs(current) {
   const links = Object.entries(VIEWS).map(([name, [label]]) =>
-    h("a", { href: address(name, name === "runs" ? {} : { run: chosen }), "aria-current": name === current ? "page" : null }, label),
+    h("a", { href: address(name, name === "runs" ? {} : { run: chosen }), "aria-current": name === current ? "page" : null }, t(label)),
   );
   fill(/** @type {HTMLElement} */ (document.getElementById("tabs")), ...links);
 }
 
 choice.addEventListener("change", () => {
   const { view, query } = place();
-  const kept = view === "runs" ? {} : Object.fromEntries([...query].filter(([name]) => ["split", "metrics", "x", "smooth", "log"].includes(name)));
+  const kept = view === "runs" ? {} : Object.fromEntries([...query].filter(([name]) => ["split", "metrics", "x", "smooth", "log", "bands"].includes(name)));
   go(view === "sample" ? "groups" : view, { ...kept, run: choice.value });
+});
+const language = /** @type {HTMLSelectElement} */ (document.getElementById("language"));
+language.value = current();
+choose(current());
+language.addEventListener("change", () => {
+  choose(language.value);
+  show();
 });
 window.addEventListener("hashchange", show);
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => refresh && attempt(refresh));

@@ -2,6 +2,8 @@
 import { ask } from "./api.js";
 import { fill, h, number } from "./dom.js";
 import { address } from "./place.js";
+import { controlBox } from "./control.js";
+import { t } from "./language.js";
 import { sparkline } from "./sparkline.js";
 
 const COLUMNS = ["run", "state", "step", "curve", "reward", "accuracy", "validation", "findings", "algorithm", "lr"];
@@ -16,10 +18,10 @@ export async function showRuns(view) {
   fill(view.element, table, findings);
   const refresh = async () => {
     const runs = await view.runs();
-    if (!runs.length) fill(table, h("p", { class: "quiet" }, "There are no runs in these folders yet."));
+    if (!runs.length) fill(table, h("p", { class: "quiet" }, t("There are no runs in these folders yet.")));
     else fill(table, h("table", {}, head(), h("tbody", {}, ...runs.map(row))));
     const chosen = runs.find((run) => run.id === view.query.get("run"));
-    if (chosen) await showFindings(findings, chosen);
+    if (chosen) await showFindings(findings, chosen, view.about.control && chosen.status === "running");
   };
   await refresh();
   return refresh;
@@ -28,7 +30,7 @@ export async function showRuns(view) {
 /** @returns {HTMLElement} */
 function head() {
   const numeric = ["step", "reward", "accuracy", "validation", "findings", "lr"];
-  return h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { class: numeric.includes(name) && "number" }, name))));
+  return h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { class: numeric.includes(name) && "number" }, t(name)))));
 }
 
 /** @param {any} run */
@@ -43,7 +45,7 @@ function row(run) {
     "tr",
     {},
     h("td", { class: "name" }, h("a", { href: address("curves", { runs: run.id }), title: run.folder }, run.name)),
-    h("td", { class: `status-${run.status}` }, run.status),
+    h("td", { class: `status-${run.status}` }, t(run.status)),
     h("td", { class: "number" }, steps),
     h("td", {}, curve),
     h("td", { class: "number" }, number(latest["reward/overall"])),
@@ -58,20 +60,23 @@ function row(run) {
 /**
  * @param {HTMLElement} element
  * @param {any} run
+ * @param {boolean} control
  */
-async function showFindings(element, run) {
+async function showFindings(element, run, control) {
   const found = await ask(`runs/${run.id}/findings`);
   const rows = found.map((/** @type {any} */ each) =>
     h(
       "div",
       { class: "row" },
       h("strong", {}, each.rule),
-      h("span", { class: "quiet" }, each.step ? `  steps ${each.step} to ${each.until}` : "  before the first step"),
+      h("span", { class: "quiet" }, `  ${each.step ? t("steps {0} to {1}", each.step, each.until) : t("before the first step")}`),
       h("p", {}, each.sentence),
       evidence(each.evidence),
     ),
   );
-  fill(element, h("h2", {}, `Findings of ${run.name}`), ...(rows.length ? rows : [h("p", { class: "quiet" }, "None.")]));
+  if (!element.querySelector(".pages") || !control) fill(element, control ? controlBox(run) : null, h("div", {}));
+  const list = h("div", {}, h("h2", {}, t("Findings of {0}", run.name)), ...(rows.length ? rows : [h("p", { class: "quiet" }, t("None."))]));
+  element.lastElementChild?.replaceWith(list); // buttons stay as they are, with what they said
 }
 
 /** @param {Record<string, [number, number|string][]>} curves */

@@ -2,43 +2,69 @@
 import { ask } from "./api.js";
 import { fill, h, number } from "./dom.js";
 import { facts, words } from "./facts.js";
+import { t } from "./language.js";
 import { address } from "./place.js";
+import { resampleBox } from "./resample.js";
 import { tokenBox } from "./tokens.js";
 
 /**
- * Sample: one response with its tokens, scores and notes.
+ * Sample: one response with its tokens, scores and notes, and how it comes out when it is drawn again.
  * @param {import("./main.js").View} view
  */
 export async function showSample(view) {
   const { query, run } = view;
   const [split, step, row] = [query.get("split") || "train", query.get("step"), query.get("row")];
   if (step === null || row === null) {
-    fill(view.element, h("p", { class: "quiet" }, "Choose a sample in Groups or Samples."));
+    fill(view.element, h("p", { class: "quiet" }, t("Choose a sample in Groups or Samples.")));
     return null;
   }
   const sample = await ask(`runs/${run}/sample`, { split, step, row });
   const notes = Object.entries(sample.notes).map(([name, text]) =>
-    h("section", {}, h("h2", {}, `Note of ${name}`), h("pre", { class: "text" }, String(text))),
+    h("section", {}, h("h2", {}, t("Note of {0}", name)), h("pre", { class: "text", tabindex: 0 }, String(text))),
   );
+  const tokens = h("div", {});
+  const resample = view.about.resample ? resampleBox(run, { split, step: Number(step), row: Number(row) }, sample.tokens, learnt) : null;
+  const draw = () => fill(tokens, sample.tokens ? tokenBox(sample.tokens, (place) => resample?.choose(place)) : words(sample, "response", "whole"));
+  /** @param {any[][]} alternatives */
+  function learnt(alternatives) {
+    if (!sample.tokens) return;
+    sample.tokens.alternatives = alternatives;
+    draw();
+  }
+  draw();
+  const links = [
+    h("a", { href: address("groups", { run, split, step }) }, t("groups of this step")),
+    h("a", { href: address("samples", { run, split, uid: sample.uid, order: "step" }) }, t("this prompt over training")),
+    h("a", { href: address("compare", { run, split, uid: sample.uid, a: `${step}-${row}` }) }, t("compare")),
+  ];
   fill(
     view.element,
-    h(
-      "div",
-      { class: "facts" },
-      h("strong", {}, `step ${sample.step}, ${sample.uid}, sample ${sample.index ?? sample.row}`),
-      h("a", { href: address("groups", { run, split, step }) }, "groups of this step"),
-      h("a", { href: address("samples", { run, split, uid: sample.uid, order: "step" }) }, "this prompt over training"),
-    ),
+    h("div", { class: "facts" }, h("strong", {}, `${t("step {0}, sample {1}", sample.step, sample.index ?? sample.row)}, ${sample.uid}`), ...links),
     facts(sample),
-    h("p", { class: "quiet" }, `policy version ${number(sample.version)}, turns: ${number(sample.turns)}`),
-    h("h2", {}, "Prompt"),
+    h("p", { class: "quiet" }, t("policy version {0}, turns: {1}", number(sample.version), number(sample.turns))),
+    h("h2", {}, t("Prompt")),
     words(sample, "prompt"),
-    h("h2", {}, "Response"),
-    sample.tokens ? tokenBox(sample.tokens) : words(sample, "response", "whole"),
-    sample.tokens ? null : h("p", { class: "quiet" }, "trainer.log_token_log_probs=true keeps tokens and their log-probs."),
-    h("h2", {}, "Answer"),
+    h("h2", {}, t("Response")),
+    tokens,
+    sample.tokens ? null : h("p", { class: "quiet" }, t("trainer.log_token_details=true keeps tokens and their numbers of every sample.")),
+    h("h2", {}, t("Answer")),
     words(sample, "answer", "whole"),
+    origin(sample),
     ...notes,
+    resample ? resample.element : null,
   );
   return null;
+}
+
+/**
+ * Where the reward came from: every score, and the turns of an episode.
+ * @param {any} sample
+ */
+function origin(sample) {
+  const turns = (sample.episode.turn_rewards || []).map((/** @type {number} */ value, /** @type {number} */ i) => [`${t("{0} turns", i + 1)}`, value]);
+  const info = Object.entries(sample.episode).filter(([name]) => name.startsWith("info/") || name === "end");
+  const rows = [...Object.entries(sample.scores), ...turns, ...info].map(([name, value]) =>
+    h("tr", {}, h("td", {}, name), h("td", { class: "number" }, typeof value === "number" ? number(value) : String(value ?? "–"))),
+  );
+  return rows.length ? h("section", {}, h("h2", {}, t("where the reward came from")), h("table", { class: "narrow" }, h("tbody", {}, ...rows))) : null;
 }

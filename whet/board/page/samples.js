@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { facts, words } from "./facts.js";
 import { chooser, field, form, notices, pages } from "./filters.js";
+import { t } from "./language.js";
 import { address, go } from "./place.js";
 
 const SIZE = 20;
@@ -17,24 +18,25 @@ const ORDERS = [["-step", "newest first"], ["step", "oldest first"], ["-reward",
 export async function showSamples(view) {
   const { query, run } = view;
   const split = query.get("split") || "train";
-  const names = ["split", "step", "uid", "text", "min_reward", "max_reward", "min_length", "max_length", "order"];
+  const names = ["split", "step", "uid", "text", "min_reward", "max_reward", "min_length", "max_length", "version", "order"];
   const now = Object.fromEntries(names.map((name) => [name, query.get(name) || ""]));
   const offset = Number(query.get("offset")) || 0;
   const turn = (/** @type {number} */ to) => go("samples", { run, ...now, offset: to });
   const number = { type: "number", step: "any" };
   const search = form(
     (values) => go("samples", { run, ...values }),
-    chooser("Split", "split", split, [["train", "training"], ["val", "validation"]]),
-    field("Text", "text", query, { type: "search" }),
-    field("Step", "step", query, { type: "number", min: 0 }),
-    field("Reward from", "min_reward", query, number),
-    field("to", "max_reward", query, number),
-    field("Tokens from", "min_length", query, { type: "number", min: 0 }),
-    field("to", "max_length", query, { type: "number", min: 0 }),
-    field("Row of the data", "uid", query, { type: "text" }),
-    chooser("Order", "order", now.order || "-step", ORDERS),
+    chooser(t("Split"), "split", split, [["train", t("training")], ["val", t("validation")]]),
+    field(t("Text"), "text", query, { type: "search" }),
+    field(t("Step"), "step", query, { type: "number", min: 0 }),
+    field(t("Reward from"), "min_reward", query, number),
+    field(t("to"), "max_reward", query, number),
+    field(t("Tokens from"), "min_length", query, { type: "number", min: 0 }),
+    field(t("to"), "max_length", query, { type: "number", min: 0 }),
+    field(t("Row of the data"), "uid", query, { type: "text" }),
+    field(t("Policy version"), "version", query, { type: "number", min: 0 }),
+    chooser(t("Order"), "order", now.order || "-step", ORDERS.map(([value, text]) => [value, t(text)])),
   );
-  const list = h("div", {}, h("p", { class: "quiet" }, "reading…"));
+  const list = h("div", {}, h("p", { class: "quiet" }, t("reading…")));
   fill(view.element, search, list);
   const found = await ask(`runs/${run}/samples`, { ...now, order: now.order || "-step", split, offset, limit: SIZE });
   const rows = found.rows.map((/** @type {any} */ sample) =>
@@ -44,12 +46,12 @@ export async function showSamples(view) {
       h(
         "div",
         { class: "facts" },
-        h("a", { href: address("sample", { run, split, step: sample.step, row: sample.row }) }, `step ${sample.step}, sample ${sample.row}`),
+        h("a", { href: address("sample", { run, split, step: sample.step, row: sample.row }) }, t("step {0}, sample {1}", sample.step, sample.row)),
         h("a", { href: address("samples", { run, split, uid: sample.uid, order: "step" }) }, sample.uid),
       ),
       facts(sample),
       words(sample, "response"),
-      h("details", {}, h("summary", {}, "prompt and answer"), words(sample, "prompt"), words(sample, "answer")),
+      h("details", {}, h("summary", {}, t("prompt and answer")), words(sample, "prompt"), words(sample, "answer")),
     ),
   );
   const bar = () => pages(found.total, offset, SIZE, "samples", turn);

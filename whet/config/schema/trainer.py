@@ -48,6 +48,11 @@ class TrainerConfig:
     quiet: bool | None = key(None, "plain lines instead of a live console; null = when output is not a terminal")
     log_samples: bool = key(True, "write every sample to Parquet")
     log_token_log_probs: bool = key(False, "write the log-prob of each token with each sample")
+    log_token_details: bool = key(
+        False, "record log-probs, entropy, advantage and version of every trained token, not of a few groups' alone"
+    )
+    log_token_groups: int = key(2, "groups of each step whose tokens are recorded; 0 = none", least=0, most=1_000_000)
+    log_token_limit: int = key(500, "megabytes of token records in a run; earlier steps are thinned out", least=1)
     nnodes: int = key(1, "machines to train on", least=1, most=100_000)
     n_gpus_per_node: int = key(1, "devices to train on per machine", least=1, most=1024)
     placement: PlacementConfig = field(

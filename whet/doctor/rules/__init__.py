@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from whet.config import Config
 from whet.doctor.findings import Rule
 from whet.doctor.rules.clipping import ClippedRatios
+from whet.doctor.rules.collapsed import CollapsedReward
 from whet.doctor.rules.cut import CutResponses
 from whet.doctor.rules.drift import LogProbDrift
 from whet.doctor.rules.entropy import EntropyCollapse
+from whet.doctor.rules.failing_rewards import FailingRewards
 from whet.doctor.rules.fallen import FallenReward
+from whet.doctor.rules.flat import FlatRun
 from whet.doctor.rules.gradients import ExplodingGradients
+from whet.doctor.rules.idle import IdleDevice
 from whet.doctor.rules.kl import KlBlowUp
-from whet.doctor.rules.lengthened import LengthenedResponses
+from whet.doctor.rules.length import lengthened, shortened
 from whet.doctor.rules.overfit import FallingValidation
-from whet.doctor.rules.shortened import ShortenedResponses
 from whet.doctor.rules.slow_rewards import SlowRewards
 from whet.doctor.rules.staleness import StaleSamples
 from whet.doctor.rules.ties import Ties
+
+if TYPE_CHECKING:
+    from whet.doctor.samples import SampleRule
 
 
 def rules(config: Config) -> list[Rule]:
@@ -33,11 +41,23 @@ def rules_for(length_limit: int | None) -> list[Rule]:
         EntropyCollapse(),
         KlBlowUp(),
         ExplodingGradients(),
-        ShortenedResponses(),
-        LengthenedResponses(),
+        shortened(),
+        lengthened(),
         ClippedRatios(),
         SlowRewards(),
         StaleSamples(),
         FallenReward(),
+        CollapsedReward(),
+        FlatRun(),
+        FailingRewards(),
+        IdleDevice(),
     ]
     return found if length_limit is None else [*found, CutResponses(length_limit)]
+
+
+def sample_rules() -> list[SampleRule]:
+    """Return the rules that read samples, once a run has some."""
+    from whet.doctor.rules.rows import duplicated, leaked
+    from whet.doctor.rules.texts import all_alike, empty, one_text, repeated, unfinished
+
+    return [duplicated, leaked, all_alike, repeated, one_text, unfinished, empty]

@@ -1,0 +1,163 @@
+"""Faults that the doctor names, and false alarms: short runs of the quickstart with one fault each, and clean runs.
+
+Each fault is a key, a reward function or data that somebody could get wrong; the doctor names it if one of the rules
+that are listed with it finds something. Clean runs are the examples of algorithms under seeds of their own; any finding
+about them is a false alarm.
+
+    python bench/doctor.py [--faults] [--clean] [--only NAME ...] [--out results.jsonl]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent.absolute()
+EXAMPLES = HERE.parent / "examples"
+BASE = {"trainer.max_steps": 14, "trainer.val_freq": -1, "trainer.val_before_train": "false", "trainer.save_freq": -1}
+MANY = {"trainer.max_steps": 32}
+LR = "worker.actor.optim.lr"
+
+
+def reward(name: str, **more: object) -> dict[str, object]:
+    return {"worker.reward.reward_function": f"{HERE / 'doctor_rewards.py'}:{name}", **more}
+
+
+KL = {"algorithm.disable_kl": "false", "algorithm.use_kl_loss": "true", "algorithm.kl_coef": 1e-6}
+SMALL = {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8}
+
+# Name -> (keys, rules that name the fault).
+FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
+    "constant reward": (reward("constant"), {"ties", "answers"}),
+    "reward reads another form": (reward("other_form"), {"answers", "ties"}),
+    "wrong answer column": ({"data.answer_key": "problem"}, {"answers", "ties", "collapsed", "entropy"}),
+    "everything is solved": (reward("solved"), {"ties", "answers"}),
+    "responses cut off": ({"data.max_response_length": 4}, {"cut"}),
+    "end token ignored": ({"worker.rollout.ignore_eos": "true"} | MANY, {"template", "cut", "ties", "repetition"}),
+    "learning rate too high": ({LR: 0.3}, {"collapsed", "gradients", "entropy", "fallen", "cut"}),
+    "learning rate too low": ({LR: 1e-9} | MANY, {"flat"}),
+    "reward is the wrong way round": (reward("reversed_") | MANY, {"collapsed", "answers", "fallen"}),
+    "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty", "answers"}),
+    "reward for long responses": (
+        reward("long", **{LR: 3e-3, "data.max_response_length": 256}) | MANY,
+        {"lengthened", "repetition", "cut", "answers"},
+    ),
+    "reward that can be exploited": (reward("any_answer", **{LR: 3e-3}) | MANY, {"exploited", "answers"}),
+    "slow reward": (
+        reward("slow") | {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8},
+        {"slow_rewards"},
+    ),
+    "reward raises": (reward("raises"), {"failing_rewards"}),
+    "reward hangs": (
+        reward("hangs", **{"worker.reward.timeout": 1}) | SMALL | {"trainer.max_steps": 5},
+        {"failing_rewards", "slow_rewards"},
+    ),
+    "reward is not a number": (reward("not_a_number"), {"failing_rewards"}),
+    "duplicate rows": ({"data.train_files": "DUPLICATES"}, {"duplicates"}),
+    "validation rows in training": (
+        {"data.train_files": "whet/quickstart@test", "trainer.val_before_train": "true"} | SMALL,
+        {"leak"},
+    ),
+    "temperature near zero": ({"worker.rollout.temperature": 0.01}, {"alike", "ties"}),
+    "KL without a hold": (KL | {LR: 3e-2}, {"kl", "collapsed", "gradients"}),
+    "too many updates a batch": (
+        {"worker.actor.ppo_epochs": 8, "worker.actor.global_batch_size": 4, LR: 1e-2},
+        {"clipping", "collapsed", "gradients", "entropy"},
+    ),
+    "samples that are stale": ({"trainer.max_staleness": 6, LR: 1e-2} | SMALL | MANY, {"staleness"}),
+    "sampler and learner differ": (
+        {"worker.rollout.name": f"{HERE / 'doctor_engine.py'}:SPEC", "worker.actor.recompute_old_log_probs": "true"},
+        {"drift"},
+    ),
+}
+CLEAN = ["quickstart", "grpo", "rloo", "dr_grpo", "gspo", "cispo", "dapo", "reinforce_pp", "opo", "kl_cov"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--clean", action="store_true")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    both = arguments.faults == arguments.clean
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        if arguments.faults or both:
+            _faults(work, arguments.only, arguments.out)
+        if arguments.clean or both:
+            _clean(work, arguments.only, arguments.out)
+
+
+def _faults(work: Path, only: list[str] | None, out: Path | None) -> None:
+    named = {name: each for name, each in FAULTS.items() if not only or name in only}
+    right = 0
+    for name, (keys, expected) in named.items():
+        given = {**BASE, **keys}
+        if given.get("data.train_files") == "DUPLICATES":
+            given["data.train_files"] = _duplicates(work)
+        found, seconds = _run(work / name.replace(" ", "_"), EXAMPLES / "quickstart.yaml", given)
+        hit = bool(expected & set(found))
+        right += hit
+        _say(out, {"fault": name, "named": hit, "found": found, "expected": sorted(expected), "seconds": seconds})
+    print(f"named: {right} of {len(named)} faults", flush=True)
+
+
+def _clean(work: Path, only: list[str] | None, out: Path | None) -> None:
+    alarms = count = 0
+    for name in CLEAN:
+        for seed in (1, 2):
+            label = f"{name}-{seed}"
+            if only and label not in only:
+                continue
+            config = EXAMPLES / ("quickstart.yaml" if name == "quickstart" else f"algorithms/{name}.yaml")
+            keys = {**BASE, "trainer.max_steps": 32, "trainer.seed": seed, "trainer.val_freq": 16}
+            found, seconds = _run(work / label, config, keys)
+            count += 1
+            alarms += bool(found)
+            _say(out, {"clean": label, "found": found, "seconds": seconds})
+    print(f"false alarms: {alarms} of {count} clean runs", flush=True)
+
+
+def _duplicates(work: Path) -> Path:
+    from whet.assets import builtin
+
+    rows = (Path(builtin("whet/quickstart", say=print)) / "train.jsonl").read_text().splitlines()[:300] * 2
+    random.Random(1).shuffle(rows)
+    file = work / "duplicates.jsonl"
+    file.write_text("\n".join(rows) + "\n")
+    return file
+
+
+def _run(folder: Path, config: Path, keys: dict[str, object]) -> tuple[list[str], float]:
+    """Train and examine a run; return the rules that found something. A run may fail: then it found that itself."""
+    given = [f"{name}={value}" for name, value in {**keys, "trainer.save_checkpoint_path": folder}.items()]
+    begun = time.perf_counter()
+    trained = subprocess.run(
+        [sys.executable, "-m", "whet", "train", f"config={config}", *given], capture_output=True, text=True
+    )
+    seconds = round(time.perf_counter() - begun, 1)
+    examined = subprocess.run(
+        [sys.executable, "-m", "whet", "doctor", str(folder), "--json"], capture_output=True, text=True
+    )
+    found = sorted({json.loads(line)["rule"] for line in examined.stdout.splitlines()})
+    if trained.returncode:
+        print(f"  the run ended with {trained.returncode}: {trained.stderr.strip()[-300:]}", flush=True)
+    return found, seconds
+
+
+def _say(out: Path | None, record: dict[str, object]) -> None:
+    print(json.dumps(record), flush=True)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()

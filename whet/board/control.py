@@ -1,0 +1,22 @@
+"""Control of a run that is going on: requests are files in its folder, which the trainer reads between two steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from whet.board.status import read_status
+from whet.errors import UserError
+from whet.tracking.requests import ACTIONS, ask
+
+
+def control(folder: Path, action: object) -> dict[str, str]:
+    """Ask a run to do something after its current step."""
+    if action not in ACTIONS:
+        raise UserError(f"action must be one of {', '.join(ACTIONS)}")
+    if read_status(folder) != "running":
+        raise UserError("this run is not going on, so that nobody would read the request")
+    try:
+        ask(folder, str(action))
+    except OSError as error:
+        raise UserError(f"{folder}: the request cannot be written: {error.strerror or error}") from error
+    return {"asked": str(action)}

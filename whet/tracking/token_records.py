@@ -1,0 +1,87 @@
+"""Token records: what an update knew of each token of a few samples, in Parquet files of bounded size.
+
+`tokens/train_000012.parquet` holds a row for each recorded sample of step 12; `row` is its row in the file of the same
+name in samples/. A step that is redone replaces its file. Writing does not wait for the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whet.checkpoint.durable import replacing
+from whet.types import Sample
+
+FOLDER = "tokens"
+ROW_GROUP = 32  # samples that are read to show one
+_NAME = re.compile(r"train_(\d+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One sample as the update saw it: lists of a number for each token of the response."""
+
+    row: int  # in the step's file of samples
+    sample: Sample
+    advantages: list[float]
+    old_log_probs: list[float]  # of the policy before the update
+    new_log_probs: list[float] | None  # in the forward pass of its mini-batch; None where none was made
+    entropies: list[float] | None
+
+
+def write_token_records(folder: Path, step: int, records: Sequence[TokenRecord], limit_bytes: int) -> None:
+    """Write the records of a step, and remove those of earlier steps until the folder is within its limit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / f"train_{step:06d}.parquet", durable=False) as side:
+        # Dictionaries and statistics of columns would take half of the time, and nobody asks for them.
+        pq.write_table(
+            records_table(step, records),
+            side,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            use_dictionary=False,
+            write_statistics=False,
+        )
+    _thin_out(folder, limit_bytes)
+
+
+def records_table(step: int, records: Sequence[TokenRecord]) -> pa.Table:
+    """Return the columns that docs/metrics.md lists, a row for each sample."""
+    samples, floats = [record.sample for record in records], pa.list_(pa.float32())
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "step": (pa.int64(), [step] * len(records)),
+        "row": (pa.int64(), [record.row for record in records]),
+        "group": (pa.int64(), [sample.group for sample in samples]),
+        "index": (pa.int64(), [sample.index for sample in samples]),
+        "token_ids": (pa.list_(pa.int32()), [sample.ids for sample in samples]),
+        "token_mask": (pa.list_(pa.int8()), [sample.mask for sample in samples]),
+        "versions": (pa.list_(pa.int32()), [sample.versions for sample in samples]),
+        "sampler_log_probs": (floats, [sample.log_probs for sample in samples]),
+        "old_log_probs": (floats, [record.old_log_probs for record in records]),
+        "new_log_probs": (floats, [record.new_log_probs for record in records]),
+        "entropies": (floats, [record.entropies for record in records]),
+        "advantages": (floats, [record.advantages for record in records]),
+    }
+    return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
+
+
+def _thin_out(folder: Path, limit_bytes: int) -> None:
+    """Remove files, never the first or the last, so that what is left lies evenly over the steps.
+
+    The next to go is the one whose neighbours are closest to each other, the oldest of those alike. What is removed
+    depends on the files alone, so that a resumed run goes on as it would have.
+    """
+    named = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    files = sorted((int(match[1]), path, path.stat().st_size) for match, path in named if match)
+    total = sum(size for _, _, size in files)
+    while total > limit_bytes and len(files) > 2:
+        gaps = [(after[0] - before[0], i) for i, (before, after) in enumerate(zip(files, files[2:]), start=1)]
+        _, path, size = files.pop(min(gaps)[1])
+        path.unlink(missing_ok=True)
+        total -= size
