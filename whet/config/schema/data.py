@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from whet.config.keys import LARGEST_SEED, key
+from whet.config.keys import LARGEST_SEED, key, section
 from whet.config.registry import Registry
 
 ROWS = Registry("data.train_files", "whet.envs.adapters", "ROWS")  # adapters that generate rows: NAME:ARGUMENT@1000
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Prompts by how often they are solved."""
+
+    enable: bool = key(False, "draw prompts that are solved about half of the time more often than others")
+    explore: float = key(0.05, "added to the weight sqrt(p(1-p)) of every prompt, p its pass rate", above=0)
+    decay: float = key(0.875, "share of what is known of a prompt that is kept when it is drawn again", least=0, most=1)
+    retire_at: float | None = key(
+        None, "prompts with this share of solved samples are drawn no more; null = none", above=0, most=1
+    )
+    retire_after: int = key(8, "samples of a prompt, decayed, before it can be retired", least=1)
+
+    @property
+    def active(self) -> bool:
+        """True if pass rates decide what is drawn."""
+        return self.enable or self.retire_at is not None
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,9 @@ class DataConfig:
     format_prompt: str | None = key(None, "Jinja file that turns a row into the prompt's text", prose=True)
     override_chat_template: str | None = key(
         None, "chat template used instead of the tokenizer's: a file or its text", prose=True
+    )
+    curriculum: CurriculumConfig = field(
+        default_factory=CurriculumConfig, metadata=section("which prompts are drawn, by how often they are solved")
     )
     shuffle: bool = key(True, "shuffle the training data anew in each epoch")
     seed: int = key(1, "seed of the shuffle", least=0, most=LARGEST_SEED)
