@@ -188,9 +188,7 @@ def test_exact_zeros(name: str, signals: Signals) -> None:
             assert not _silent(signals, row) or torch.all(advantages[row] == 0)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if AlgorithmConfig(adv_estimator=name).compares_groups]
-)
+@pytest.mark.parametrize("name", [name for name in NAMES if AlgorithmConfig(adv_estimator=name).compares_groups])
 @pytest.mark.parametrize("std", [True, False])
 def test_equal_scores_and_single_responses_are_exactly_zero(name: str, std: bool) -> None:
     estimate, config = find_advantage(name), AlgorithmConfig(norm_adv_by_std=std)

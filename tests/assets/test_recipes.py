@@ -9,8 +9,10 @@ import pytest
 
 from whet.assets.recipes import Recipe, find_recipe, read_recipe, recipes, recipes_folder
 from whet.cli import main
+from whet.config import load_config
 from whet.config.examples import examples_folder
 from whet.config.jobs import load_job
+from whet.config.keys import get
 from whet.errors import UserError
 
 RECIPES = recipes()
@@ -34,8 +36,10 @@ def test_configs_are_sound(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.M
         text = file.read_text(encoding="utf-8")
         job = "sft" if "\nsft:" in text or "sft" in file.stem else "train"
         there = [f"data.train_files={ROWS}@train", f"data.val_files={ROWS}@test"]
-        if "model_path: checkpoints/" in text:  # what an earlier command of the recipe trained
-            there.append(f"worker.actor.model.model_path={ROWS}")
+        loaded = load_config([f"config={file}"])
+        for key in ("worker.actor.model.model_path", "algorithm.distill.model_path"):
+            if str(get(loaded, key)).startswith("checkpoints/"):  # what an earlier command of the recipe trained
+                there.append(f"{key}={ROWS}")
         load_job(job, [f"config={file}", *there], examples_folder())
 
 
