@@ -1,12 +1,7 @@
-"""The folder of examples that comes with whet: configs, reward functions, prompt templates."""
+"""The folder of examples that comes with whet."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from whet.config.examples import examples_folder
 
-
-def examples_folder() -> Path:
-    """Return the examples inside the installed package, or those beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    inside = package / "examples"
-    return inside if inside.is_dir() else package.parent / "examples"
+__all__ = ["examples_folder"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whet.config.checks.files import check_files
-    from whet.config.checks.recipes import draws_allowed, refills
+    from whet.config.checks.recipes import draws_allowed, keeps_history, refills
     from whet.config.checks.sampling import val_rollout
     from whet.config.checks.train import check_config, check_critic
     from whet.config.files import local_name, resolve_path, run_folder
@@ -25,6 +25,7 @@ __all__ = [
     "check_critic",
     "check_files",
     "draws_allowed",
+    "keeps_history",
     "load_config",
     "local_name",
     "nearest",
@@ -39,7 +40,7 @@ __all__ = [
 
 # Imported when asked for: help and one section's types must not wait for YAML and all checks.
 _MODULES = {
-    "checks.recipes": ("draws_allowed", "refills"),
+    "checks.recipes": ("draws_allowed", "keeps_history", "refills"),
     "checks.files": ("check_files",),
     "checks.sampling": ("val_rollout",),
     "checks.train": ("check_config", "check_critic"),

@@ -143,7 +143,8 @@ started from and its main settings first.
 config=run.yaml` what a file changes. All mistakes of a config are reported at once. In a file the dots are
 nesting, and `${data.seed}` stands for another key's value. Write `null` for no value. A path is looked for from where
 the command runs, then from the folder of the config file. A file may stand on another: `extends: base.yaml` at its top
-reads that one first (relative to the file), and what the file says itself wins."""
+reads that one first (relative to the file), and what the file says itself wins. `extends: [one.yaml, two.yaml]` reads
+several, later ones winning; `whet/quickstart.yaml` is one of the examples that come with whet."""
 
 
 def _groups() -> Iterator[tuple[str, list[Key]]]:

@@ -60,6 +60,8 @@ class PromptLoader(Generic[Row]):
         self._drop_last = drop_last
         self._warn = warn
         self._position = 0
+        # Chooses so many rows in place of the next ones in order; position and epoch still count what was handed out.
+        self.choose: Callable[[int], list[int]] | None = None
         self._enter(epoch=0)
 
     def __len__(self) -> int:
@@ -81,14 +83,15 @@ class PromptLoader(Generic[Row]):
         """The next prompts in order; when the epoch has too few left, the first of the next one."""
         return self.prompts(self.next_rows())
 
-    def next_rows(self) -> list[int]:
-        """Return the indices of the next batch's rows; `prompts` reads them, at any time again."""
-        needed = self._batch_size if self._drop_last else 1
+    def next_rows(self, most: int | None = None) -> list[int]:
+        """Return the indices of the next batch's rows, or `most` if that is less; `prompts` reads them."""
+        size = self._batch_size if most is None else min(most, self._batch_size)
+        needed = size if self._drop_last else 1
         if len(self._order) - self._position < needed:
             self._enter(self._epoch + 1)
-        indices = self._order[self._position : self._position + self._batch_size]
+        indices = self._order[self._position : self._position + size]
         self._position += len(indices)
-        return indices
+        return indices if self.choose is None else self.choose(len(indices))
 
     def prompts(self, rows: Sequence[int]) -> list[Row]:
         """The prompts of some rows, one for each: where a row cannot be read any more, that of a row near it."""

@@ -11,16 +11,22 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from whet.config.schema.model import OptimConfig
+from whet.errors import UserError
 from whet.learn.ranks import ranks_of
 from whet.model.gathering import local, part
 
 
-def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    params: Iterable[nn.Parameter], config: OptimConfig, model: nn.Module | None = None
+) -> torch.optim.Optimizer:
     """Return AdamW, or its Kahan-summed form for bf16 parameters, which would round small updates of AdamW to 0.
 
-    Frozen parameters, such as all but the adapters under LoRA, have no state.
+    Frozen parameters, such as all but the adapters under LoRA, have no state. Muon needs the `model` that the
+    parameters belong to, to know its matrices from its embeddings.
     """
     params, betas = [p for p in params if p.requires_grad], (config.betas[0], config.betas[1])
+    if config.strategy == "muon":
+        return _muon(params, config, model)
     if config.strategy == "adamw_8bit":
         from whet.learn.eight_bit import EightBitAdamW
 
@@ -30,6 +36,19 @@ def build_optimizer(params: Iterable[nn.Parameter], config: OptimConfig) -> torc
 
         return KahanAdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
     return torch.optim.AdamW(params, lr=config.lr, betas=betas, weight_decay=config.weight_decay, fused=True)
+
+
+def _muon(params: list[nn.Parameter], config: OptimConfig, model: nn.Module | None) -> torch.optim.Optimizer:
+    from whet.learn.muon import MuonAdamW, hidden_matrices
+
+    assert model is not None, "which parameters are matrices of layers is read from the model"
+    if any(p.dtype == torch.bfloat16 for p in params):
+        raise UserError(
+            "worker.actor.optim.strategy=muon updates the weights as they are, and in bf16 small updates would round "
+            "to 0; set worker.actor.fsdp.torch_dtype=fp32 (and the critic's), or the strategy to adamw"
+        )
+    matrices = hidden_matrices(model)
+    return MuonAdamW([p for p in params if p in matrices], [p for p in params if p not in matrices], config)
 
 
 def sum_gradients_in_fp32(params: Iterable[nn.Parameter]) -> None:

@@ -53,7 +53,7 @@ class TrainedModel(ABC, Generic[Model, Outputs]):
         self._name, self._total_steps, self._budget = name, total_steps, budget
         self.offload = of_weights(model, offload_weights)
         sum_gradients_in_fp32(model.parameters())
-        self.optimizer = build_optimizer(model.parameters(), config.optim)
+        self.optimizer = build_optimizer(model.parameters(), config.optim, model)
         self.optimizer_offload = Offload(lambda: optimizer_tensors(self.optimizer), config.offload.offload_optimizer)
 
     @abstractmethod

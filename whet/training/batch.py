@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from whet.config import Config, draws_allowed, refills, resolve_path
+from whet.config import Config, draws_allowed, keeps_history, refills, resolve_path
 from whet.data.loader import PromptLoader
-from whet.errors import UserError
+from whet.errors import RewardsFailedError, UserError
 from whet.rewards.failures import failure_counts
 from whet.tracking.console import Console
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
 from whet.training.rollouts import Rollouts, sampling_params
 from whet.training.state import TrainerState
 from whet.types import Group, Prompt, Sample
+
+if TYPE_CHECKING:
+    from whet.training.history import History
 
 
 @dataclass(slots=True)
@@ -40,6 +44,7 @@ class Draws:
     """Groups and failures of the draws of one step."""
 
     groups: list[Group] = field(default_factory=list)
+    replayed: list[Group] = field(default_factory=list)  # of earlier steps, which take the place of as many
     count: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
@@ -55,14 +60,17 @@ class BatchMaker:
         self, rollouts: Rollouts, loader: PromptLoader[Prompt] | None, state: TrainerState, console: Console
     ) -> None:
         self._rollouts, self._loader, self._state, self._console = rollouts, loader, state, console
+        self.history: History | None = None  # of what earlier steps found, where the config asks for it
 
     def make(self, config: Config, clock: StepClock) -> Batch:
         """Return the batch of the next step."""
         state = self._state
-        keep, wanted = keep_rule(config), groups_per_step(config)
-        kept, draws = state.carried, Draws()
+        draws = Draws()
+        draws.replayed = self.history.replayed(state.step, self._rollouts.engine.version) if self.history else []
+        keep, wanted = keep_rule(config), groups_per_step(config) - len(draws.replayed)
+        kept = state.carried
         arrived = len(kept)
-        while not _is_enough(config, kept, draws):
+        while not _is_enough(config, kept, draws, wanted):
             missing = wanted - len(kept if refills(config) else draws.groups)
             groups = self.draw(config, clock, draws, missing)
             kept = kept + [group for group in groups if keep(group.samples)]
@@ -72,7 +80,11 @@ class BatchMaker:
             sample.dropped = True
         kept, state.carried = kept[:wanted], kept[wanted:]
         self._note_what_is_missing(config, kept, draws)
+        if self.history is not None:
+            self.history.keep(kept)
+            kept = kept + draws.replayed
         metrics = {
+            **(self.history.metrics() if self.history else {}),
             **(sampled_metrics(draws.samples) if draws.groups else {}),
             **draws.failures,
             **self._metrics(kept, arrived, dropped, draws),
@@ -83,9 +95,17 @@ class BatchMaker:
         """Keep the engine from drawing tokens inside the context: here nothing is being sampled between batches."""
         return nullcontext()
 
-    def rewound_on_failure(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def rewound_on_failure(self) -> Iterator[None]:
         """Go back to before the step if a `RewardsFailedError` is raised inside the context."""
-        return self._state.rewound_on_failure(self._loader)
+        before = None if self.history is None else self.history.snapshot()
+        try:
+            with self._state.rewound_on_failure(self._loader):
+                yield
+        except RewardsFailedError:
+            if self.history is not None:
+                self.history.rewind(before)
+            raise
 
     def configure(self, config: Config) -> None:
         """Go on under the config of another stage."""
@@ -96,6 +116,8 @@ class BatchMaker:
             from whet.training.groups import save_groups
 
             save_groups(self._state.carried, folder / "carried.json")
+        if self.history is not None:
+            self.history.save(folder)
 
     def load(self, folder: Path) -> None:
         """Go on with what a checkpoint holds."""
@@ -103,6 +125,8 @@ class BatchMaker:
             from whet.training.groups import load_groups
 
             self._state.carried = load_groups(folder / "carried.json", self._loader)
+        if self.history is not None:
+            self.history.load(folder)
 
     def close(self) -> None:
         """Nothing was started."""
@@ -112,7 +136,7 @@ class BatchMaker:
         state, rollouts, loader = self._state, self._rollouts, self._loader
         assert loader is not None, "a run that only validates has no training prompts"
         params = sampling_params(config.worker.rollout, config.data.max_response_length)
-        rows = loader.next_rows()
+        rows = loader.next_rows(missing if draws.replayed and not refills(config) else None)
         first = state.samples_drawn
         ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in range(len(rows))]
         groups = rollouts.collect(rows, loader.prompts(rows), params, ids, clock)
@@ -121,6 +145,8 @@ class BatchMaker:
 
     def note(self, config: Config, draws: Draws, groups: list[Group]) -> list[Group]:
         """Add groups to the draws of a step; stop the run if none of its samples could be scored."""
+        if self.history is not None:
+            self.history.observe(groups)
         draws.failures.update(failure_counts(_flat(groups)))
         draws.groups += groups
         draws.count += 1
@@ -154,6 +180,7 @@ class BatchMaker:
     def _metrics(self, kept: Sequence[Group], arrived: int, dropped: Sequence[Group], draws: Draws) -> dict[str, float]:
         sampled = len(draws.groups)
         metrics: dict[str, float] = {
+            **({"batch/replayed": len(draws.replayed)} if self.history else {}),
             "batch/draws": draws.count,
             "batch/groups": len(kept),
             "batch/stale_groups": min(arrived, len(kept)),
@@ -185,7 +212,12 @@ def open_batches(
     """
     trainer = config.trainer
     if loader is None or (trainer.max_staleness == 0 and trainer.replay is None):
-        return BatchMaker(rollouts, loader, state, console)
+        batches = BatchMaker(rollouts, loader, state, console)
+        if loader is not None and keeps_history(config):
+            from whet.training.history import History
+
+            batches.history = History(config, loader)
+        return batches
     from whet.training.flow import Flow
     from whet.training.schedule import Replay, Schedule
 
@@ -199,10 +231,10 @@ def groups_per_step(config: Config) -> int:
     return config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
 
 
-def _is_enough(config: Config, kept: Sequence[Group], draws: Draws) -> bool:
+def _is_enough(config: Config, kept: Sequence[Group], draws: Draws, wanted: int) -> bool:
     if not refills(config):
-        return len(draws.groups) >= groups_per_step(config)
-    return len(kept) >= groups_per_step(config) or draws.count == draws_allowed(config)
+        return len(draws.groups) >= wanted
+    return len(kept) >= wanted or draws.count == draws_allowed(config)
 
 
 def _flat(groups: Sequence[Group]) -> list[Sample]:

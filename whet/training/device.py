@@ -68,6 +68,8 @@ def dtype_on(device: str, config: Config, part: str = "actor") -> torch.dtype:
     """Return the dtype of a part's weights on a "cuda" or a "cpu" device."""
     worker = getattr(config.worker, part)
     default = "bf16" if device == "cuda" or worker.optim.strategy == "adamw_bf16" else "fp32"
+    if worker.optim.strategy == "muon":  # which has no sums of its own for bf16
+        default = "fp32"
     return _DTYPES[worker.fsdp.torch_dtype or default]
 
 

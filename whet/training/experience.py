@@ -16,7 +16,12 @@ from whet.learn.packing import pad
 from whet.types import Sample
 
 # Name of a signal in `needs` -> the field of Signals that holds it.
-_FIELDS = {"values": "values_BT", "sum_pi_squared": "sum_pi_squared_BT", "baselines": "baselines_B"}
+_FIELDS = {
+    "values": "values_BT",
+    "sum_pi_squared": "sum_pi_squared_BT",
+    "baselines": "baselines_B",
+    "states": "states_BT",
+}
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Experience:
     weights_BT: Tensor | None = None  # importance weights of the rollout correction
     dependency_BT: Tensor | None = None  # how much each token depends on the images of its prompt
     teacher_samples: Sequence[Sample] | None = None  # as the teacher reads them; None: as the policy does
+    groups_B: Tensor | None = None  # rows with the same number answer the same prompt
+    observed_BT: Tensor | None = None  # 1 where a tool or an environment wrote the token, where that is learned
 
     def take(self, rows: list[int]) -> Experience:
         """Return these rows, in this order; a row may occur several times."""
@@ -53,7 +60,8 @@ class Experience:
             on_device(values[rows, :T], device) for values in (self.old_log_probs_BT, self.advantages_BT, self.mask_BT)
         )
         weights = None if self.weights_BT is None else on_device(self.weights_BT[rows, :T], device)
-        return LossInputs(log_probs_BT, old, advantages, mask, weights)
+        groups = None if self.groups_B is None else on_device(self.groups_B[rows], device)
+        return LossInputs(log_probs_BT, old, advantages, mask, weights, groups_B=groups)
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
@@ -62,7 +70,12 @@ def on_device(values: Tensor, device: torch.device) -> Tensor:
 
 
 def needs_reference(config: AlgorithmConfig) -> bool:
-    """Return True if a term of the objective needs the frozen reference model."""
+    """Return True if a term of the objective, or the advantage, needs the frozen reference model."""
+    return penalises_kl(config) or config.compares_with_reference
+
+
+def penalises_kl(config: AlgorithmConfig) -> bool:
+    """Return True if the KL divergence from the reference is part of the reward or of the loss."""
     return not config.disable_kl and config.kl_coef > 0
 
 
@@ -106,7 +119,7 @@ def make_experience(
     computed = dict(computed or {})
     kl_BT, dependency_BT = computed.pop("full_kl", None), computed.pop("dependency", None)
     teacher_BT = computed.pop("teacher_log_probs", None)
-    if ref_log_probs_BT is not None and not config.use_kl_loss:
+    if ref_log_probs_BT is not None and not config.use_kl_loss and penalises_kl(config):
         from whet.algos.kl import kl_penalty
 
         kl_BT = kl_penalty(old_log_probs_BT, ref_log_probs_BT, config.kl_penalty)
@@ -151,6 +164,8 @@ def make_experience(
         signals.values_BT,
         weights_BT,
         dependency_BT,
+        groups_B=signals.groups_B,
+        observed_BT=_observed(samples) if config.observation_coef else None,
     )
     return experience, metrics
 
@@ -159,6 +174,11 @@ def _scores(samples: Sequence[Sample]) -> dict[str, Tensor]:
     """Return (B,) for every key that the reward function gave; 0 for a sample without it."""
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
     return {name: torch.tensor([sample.score(name) or 0.0 for sample in samples]) for name in names}
+
+
+def _observed(samples: Sequence[Sample]) -> Tensor:
+    """Return (B, T): 1 where a tool or an environment wrote the token, and not where a conversation begins anew."""
+    return pad([[int(not s.by_model and not s.restart) for s in sample.segments for _ in s.ids] for sample in samples])
 
 
 def _groups(samples: Sequence[Sample]) -> Tensor:

@@ -1,6 +1,7 @@
 """The policy's objective: policy loss, KL divergence, entropy terms, put together as the config says.
 
-Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]. With a
+Loss = policy loss [+ kl · KL to the reference] [− entropy · entropy] [+ entropy_penalty_coef · (−log prob)]
+[+ observation_coef · cross-entropy of what tools and environments wrote (ECHO; Shrivastava et al., 2026)]. With a
 teacher: reward_coef · policy loss + coef · divergence from the teacher [+ the other terms]. Every term goes through the
 mini-batch's one normaliser. Coefficients are fixed by the config, or moved from step to step by what was measured.
 """
@@ -24,7 +25,7 @@ from whet.config.schema.algorithm import AlgorithmConfig
 from whet.config.schema.correction import SECTION
 from whet.learn.protocol import MiniBatchLoss, Objective
 from whet.learn.scoring import Scored
-from whet.training.experience import Experience, needs_reference, on_device
+from whet.training.experience import Experience, on_device, penalises_kl
 
 if TYPE_CHECKING:
     from whet.training.token_selection import TokenSelection
@@ -122,7 +123,7 @@ class PolicyLoss(MiniBatchLoss[Scored]):
             loss = taught if algorithm.distill.alone else algorithm.distill.reward_coef * loss + taught
             metrics |= {"distill_loss": gap.detach()}
         # 3. KL divergence from the reference.
-        kl_BT = self._kl(outputs, rows, mask_BT) if algorithm.use_kl_loss else None
+        kl_BT = self._kl(outputs, rows, mask_BT) if algorithm.use_kl_loss and penalises_kl(algorithm) else None
         if kl_BT is not None:
             kl = aggregate(kl_BT, mask_BT)
             loss = loss + self.coefficients.kl * kl
@@ -138,7 +139,21 @@ class PolicyLoss(MiniBatchLoss[Scored]):
             penalty = by_tokens(-inputs.log_probs_BT, mask_BT)
             loss = loss + algorithm.entropy_penalty_coef * penalty
             metrics |= {"entropy_penalty": penalty.detach()}
+        # 6. Cross-entropy of observations (ECHO), averaged over observed tokens as the policy loss is over its own.
+        if self.batch.observed_BT is not None:
+            surprise = self._surprise(outputs, rows)
+            loss = loss + algorithm.observation_coef * surprise
+            metrics |= {"observation_loss": surprise.detach()}
         return loss, metrics
+
+    def _surprise(self, outputs: Scored, rows: list[int]) -> Tensor:
+        """Return the mean −log π of the tokens that tools and environments wrote; they are given as they are."""
+        assert self.batch.observed_BT is not None
+        chosen, log_probs_BT = [self.mini_batch[i] for i in rows], outputs.log_probs_BT
+        whole = count(self.batch.observed_BT[self.mini_batch], horizon=self.aggregate.whole.horizon)
+        observed_BT = on_device(self.batch.observed_BT[chosen, : log_probs_BT.shape[1]], log_probs_BT.device)
+        inside = observed_BT.bool()
+        return replace(self.aggregate, whole=whole)(torch.where(inside, -log_probs_BT, 0.0), observed_BT)
 
     def _inputs(self, outputs: Scored, rows: list[int]) -> LossInputs:
         """Return the micro-batch as a policy loss takes it: (B, T) each, T the width of the micro-batch."""
@@ -233,7 +248,7 @@ class Control:
         if math.isfinite(entropy := experience.sampled_entropy()):
             self._entropy.update(entropy)
         actor = self._config.worker.actor
-        shown = {"actor/kl_coef": used.kl} if needs_reference(self._config.algorithm) else {}
+        shown = {"actor/kl_coef": used.kl} if penalises_kl(self._config.algorithm) else {}
         if actor.adaptive_entropy.enabled or actor.entropy_coeff:
             shown["actor/entropy_coef"] = used.entropy
         if self._config.algorithm.use_entropy_penalty:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
-from whet.training.experience import for_fresh, sampler_log_probs
+from whet.training.experience import for_fresh, penalises_kl, sampler_log_probs
 from whet.training.measure import StepClock
 from whet.types import Sample
 
@@ -41,8 +41,9 @@ def compute_signals(
 ) -> dict[str, Tensor]:
     """Compute the signals of the configured estimator and penalties on scored samples, by name."""
     algorithm = inputs.config.algorithm
-    needs = list(needs_of(algorithm.adv_estimator))
-    if inputs.models.reference is not None and algorithm.kl_penalty == "full" and not algorithm.use_kl_loss:
+    needs = [name for name in needs_of(algorithm.adv_estimator) if name != "reference"]  # whose log-probs are given
+    exact = inputs.models.reference is not None and algorithm.kl_penalty == "full" and penalises_kl(algorithm)
+    if exact and not algorithm.use_kl_loss:
         needs.append("full_kl")  # as a term of the loss it is computed in the update, with its gradient
     found = {name: _PROVIDERS[name](inputs, samples, clock) for name in needs}
     if algorithm.needs_dependency:
@@ -98,7 +99,8 @@ def needs_old_log_probs(config: Config, exact_log_probs: bool) -> bool:
 
 def reference_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:
     """Return log-probs (B, T) under the reference; None without one, or if KL is not estimated from log-probs."""
-    if inputs.models.reference is None or inputs.config.algorithm.kl_penalty == "full":
+    algorithm = inputs.config.algorithm
+    if inputs.models.reference is None or (algorithm.kl_penalty == "full" and not algorithm.compares_with_reference):
         return None
     with clock.stage("ref_log_probs"):
         return inputs.models.reference.log_probs(samples)
@@ -147,10 +149,18 @@ def _baselines(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock
     return torch.tensor([scores[sample.group] for sample in samples])
 
 
+def _states(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor:
+    """Return (B, T): the number of the state that each turn was taken in."""
+    from whet.training.turn_states import turn_states
+
+    return turn_states(samples, inputs.config.algorithm.gigpo_anchor)
+
+
 # By the names in `needs` (experience.py maps them to fields of Signals), and `full_kl`, a penalty in the reward.
 _PROVIDERS: dict[str, Provider] = {
     "full_kl": _full_kl,
     "values": _values,
     "sum_pi_squared": _sum_pi_squared,
     "baselines": _baselines,
+    "states": _states,
 }

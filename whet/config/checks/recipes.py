@@ -23,6 +23,14 @@ def draws_allowed(config: Config) -> int | None:
     return limits[0] if limits[0] > 0 else None
 
 
+def keeps_history(config: Config) -> bool:
+    """Return True if a step depends on pass rates, baselines or groups of earlier steps."""
+    algorithm = config.algorithm
+    return (
+        config.data.curriculum.active or algorithm.replay_buffer.size > 0 or algorithm.adv_estimator in ("spo", "rae")
+    )
+
+
 def _samples(config: Config) -> Iterator[str]:
     prompts = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
     if prompts * config.worker.rollout.n > MOST_SAMPLES:
@@ -106,4 +114,69 @@ def _perception(config: Config) -> Iterator[str]:
         )
 
 
-RECIPE_CHECKS: tuple[Check, ...] = (_samples, _filters, _tries, _overlong, _controllers, _perception)
+def _pairs_of_names(config: Config) -> Iterator[str]:
+    """Losses whose numbers mean something only with the estimator of the same name, and the other way round."""
+    estimator, loss = config.algorithm.adv_estimator, config.worker.actor.loss_type
+    for name in ("flowrl", "sppo"):
+        if (estimator == name) != (loss == name):
+            yield (
+                f"algorithm.adv_estimator={estimator} and worker.actor.loss_type={loss}: {name} is an estimator and a "
+                f"loss that go together; set both to {name}"
+            )
+
+
+def _history(config: Config) -> Iterator[str]:
+    curriculum, buffer, rollout = config.data.curriculum, config.algorithm.replay_buffer, config.worker.rollout
+    named = [
+        ("data.curriculum", curriculum.active),
+        ("algorithm.replay_buffer.size", buffer.size > 0),
+        (f"algorithm.adv_estimator={config.algorithm.adv_estimator}", config.algorithm.adv_estimator in ("spo", "rae")),
+    ]
+    if config.trainer.max_staleness > 0 or config.trainer.replay is not None:
+        for name in (name for name, used in named if used):
+            yield (
+                f"{name} depends on the scores of all earlier steps, and asynchronous training samples ahead of them; "
+                "set trainer.max_staleness to 0 (and leave trainer.replay out)"
+            )
+    if buffer.size and not buffer.groups < config.data.rollout_batch_size:
+        yield (
+            f"algorithm.replay_buffer.groups={buffer.groups} takes the place of as many prompts of a step; set it "
+            f"below data.rollout_batch_size={config.data.rollout_batch_size}"
+        )
+    if buffer.size and buffer.groups > buffer.size:
+        yield (
+            f"algorithm.replay_buffer.groups={buffer.groups} is more than the {buffer.size} groups that are kept "
+            "(algorithm.replay_buffer.size); raise that"
+        )
+    if buffer.size and rollout.plays_episodes:
+        yield (
+            "algorithm.replay_buffer.size keeps groups in checkpoints, which cannot hold images of later turns; leave "
+            "it at 0 with tools, environments and harnesses"
+        )
+    if curriculum.active and rollout.n == 1 and config.algorithm.adv_estimator != "spo":
+        yield (
+            "data.curriculum measures pass rates by the samples of a prompt; set worker.rollout.n to 2 or more, or "
+            "algorithm.adv_estimator=spo"
+        )
+
+
+def _observations(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
+    if config.algorithm.observation_coef and not rollout.plays_episodes:
+        yield (
+            f"algorithm.observation_coef={config.algorithm.observation_coef}: only episodes have observations to "
+            "learn; set worker.rollout.tools, env or agent"
+        )
+
+
+RECIPE_CHECKS: tuple[Check, ...] = (
+    _samples,
+    _filters,
+    _tries,
+    _overlong,
+    _controllers,
+    _perception,
+    _pairs_of_names,
+    _history,
+    _observations,
+)

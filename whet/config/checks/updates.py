@@ -56,11 +56,16 @@ def precision_problems(config: Config, part: str) -> Iterator[str]:
             f"worker.{part}.optim.strategy=adamw_bf16 trains bf16 weights, but worker.{part}.fsdp.torch_dtype="
             f"{worker.fsdp.torch_dtype}; set that to bf16 or the strategy to adamw"
         )
-    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
-    if worker.optim.strategy == "adamw_8bit" and devices > 1:
+    if worker.optim.strategy == "muon" and worker.fsdp.torch_dtype not in (None, "fp32", "float32"):
         yield (
-            f"worker.{part}.optim.strategy=adamw_8bit is for whole parameters, and the run has {devices} devices "
-            "(trainer.nnodes, trainer.n_gpus_per_node), which shard them; set it to adamw"
+            f"worker.{part}.optim.strategy=muon trains fp32 weights, but worker.{part}.fsdp.torch_dtype="
+            f"{worker.fsdp.torch_dtype}; set that to fp32 or the strategy to adamw"
+        )
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    if worker.optim.strategy in ("adamw_8bit", "muon") and devices > 1:
+        yield (
+            f"worker.{part}.optim.strategy={worker.optim.strategy} is for whole parameters, and the run has {devices} "
+            "devices (trainer.nnodes, trainer.n_gpus_per_node), which shard them; set it to adamw"
         )
 
 

@@ -19,6 +19,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from whet.config.examples import beside_or_shipped
 from whet.config.loading.interpolation import syntax_problem
 from whet.config.loading.layer import Layer, record_tree
 from whet.config.problems import Problem, hint
@@ -109,39 +110,52 @@ def _check_node(event: Any, line: str) -> None:
         raise UserError(f"{line}: {printable(event.value)[:80]} is no {name}, as the tag !!{name} says; remove it")
 
 
-def read_files(path: Path, below: tuple[Path, ...] = ()) -> list[tuple[Path, Layer]]:
-    """Read a YAML file and, before it, the file that its `extends:` names, and so on down: later ones win.
+def read_files(path: Path) -> list[tuple[Path, Layer]]:
+    """Read a YAML file and, before it, the files that its `extends:` names, and so on down: later ones win.
 
     A file that cannot be read is a layer with that problem.
     """
+    return _read_above(path, (), [])
+
+
+def _read_above(path: Path, below: tuple[Path, ...], opened: list[Path]) -> list[tuple[Path, Layer]]:
+    """Read a file that those `below` extend, and what it extends; `opened` counts the files of the whole config."""
     layer = Layer()
+    opened.append(path)
     try:
+        if len(opened) > MOST_FILES:
+            raise UserError(f"{path}: {EXTENDS}: more than {MOST_FILES} files extend each other; join some of them")
         if not os.path.isfile(path):
             raise UserError(_not_a_file(path, below))
         if path.resolve() in below:
             raise UserError(f"{path}: extends itself, by way of {' and '.join(map(str, below))}")
         tree, root = _parse(path)
-        base = _base(path, tree, below)
+        names = _bases(path, tree)
     except UserError as error:
         layer.problems.append(Problem(str(error), hides_all=True))
         return [(path, layer)]
-    bases = read_files(path.parent / os.path.expanduser(base), (*below, path.resolve())) if base else []
+    bases: list[tuple[Path, Layer]] = []
+    for name in names:
+        if len(opened) <= MOST_FILES:
+            bases += _read_above(beside_or_shipped(name, path.parent), (*below, path.resolve()), opened)
     if root is not None:
         _fill(layer, path, tree, root)
     return [*bases, (path, layer)]
 
 
-def _base(path: Path, tree: dict[str, Any], below: tuple[Path, ...]) -> str | None:
-    """Take the name of the file that this one extends out of the tree."""
-    base = tree.pop(EXTENDS, None)
-    if base is not None and not isinstance(base, str):
-        raise UserError(f"{path}: {EXTENDS}: names one YAML file, relative to this one")
-    problem = text_problem(base) or name_problem(base) if base else None
-    if problem:
-        raise UserError(f"{path}: {EXTENDS}: {show(base)} {problem}")
-    if len(below) == MOST_FILES:
-        raise UserError(f"{path}: {EXTENDS}: more than {MOST_FILES} files extend each other; join some of them")
-    return base
+def _bases(path: Path, tree: dict[str, Any]) -> list[str]:
+    """Take the names of the files that this one extends out of the tree."""
+    given = tree.pop(EXTENDS, None)
+    names = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(isinstance(name, str) and name for name in names):
+        raise UserError(
+            f"{path}: {EXTENDS}: names a YAML file relative to this one, or a list of them, of which later ones win; "
+            "whet/NAME.yaml is one of the examples that come with whet"
+        )
+    for name in names:
+        if problem := text_problem(name) or name_problem(name):
+            raise UserError(f"{path}: {EXTENDS}: {show(name)} {problem}")
+    return names
 
 
 def _not_a_file(path: Path, below: tuple[Path, ...]) -> str:

@@ -90,6 +90,8 @@ class ActorConfig:
         (2.0, 3.0), "vespo: exponents c1, c2 of the ratio's weight where the advantage is not negative", least=0
     )
     vespo_negative: tuple[float, float] = key((3.0, 2.0), "vespo: the same where it is negative", least=0)
+    sppo_eta: float = key(1.0, "sppo: log-ratio that a response which always wins is to reach, doubled", above=0)
+    spin_lambda: float = key(0.1, "spin: scale of the log-ratios that are compared", above=0)
     entropy_coeff: float = key(0.0, "weight of the entropy bonus: the mean entropy times this is taken off the loss")
     adaptive_entropy: AdaptiveEntropyConfig = field(
         default_factory=AdaptiveEntropyConfig, metadata=section("an entropy bonus that follows a target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import about, key, section
@@ -13,6 +14,7 @@ ADVANTAGES = FunctionRegistry(
     "algorithm.adv_estimator", "whet.algos.advantages", "advantage", entry_points="whet.advantages"
 )
 PF_PPO = ("pow", "max_min", "max_random")
+ANCHORS = ("observation", "history")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 _ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
 PERCEPTION_MASKS = ("patches", "noise", "blur", "grey", "blank")
@@ -40,6 +42,15 @@ class PFPPOConfig:
 
 
 @dataclass(frozen=True)
+class ReplayBufferConfig:
+    """Groups of earlier steps that are trained on again."""
+
+    size: int = key(0, "solved groups that are kept, the newest; 0 = none", least=0, most=1_000_000)
+    groups: int = key(1, "groups of a step that come from the buffer, once it has as many", least=1, most=1_000_000)
+    max_age: int | None = key(None, "updates after which a group leaves the buffer; null = none", least=1)
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """Advantages, KL to the reference, filters and corrections."""
 
@@ -55,6 +66,21 @@ class AlgorithmConfig:
     )
     otb_zero_tail: bool = key(
         True, "optimal token baselines: no baseline where only the longest response runs; false = advantage 0 there"
+    )
+    flowrl_beta: float = key(15.0, "flowrl: weight of the normalised reward in the target distribution", above=0)
+    gigpo_step_weight: float = key(1.0, "gigpo: weight of the advantage within turns from equal states", least=0)
+    gigpo_anchor: str = key(
+        "observation",
+        "gigpo: states are equal by the last observation, or by all that was written before",
+        choices=ANCHORS,
+    )
+    rae_key: str = key("role", "rae: column of the data that names the role, each with a baseline of its own")
+    rae_decay: float = key(0.95, "rae: share of the old baseline that each episode keeps", least=0, below=1)
+    observation_coef: float = key(
+        0.0, "weight of the cross-entropy of what tools and environments wrote (ECHO); 0 = not learned", least=0
+    )
+    replay_buffer: ReplayBufferConfig = field(
+        default_factory=ReplayBufferConfig, metadata=section("solved groups of earlier steps, trained on again")
     )
     extensions: list[str] = field(
         default_factory=list, metadata=about("Python files of yours that register advantages and policy losses")
@@ -128,10 +154,16 @@ class AlgorithmConfig:
     @property
     def compares_groups(self) -> bool:
         """True if the estimator compares the responses of a prompt with each other, so that one says nothing."""
-        if self.distill.alone:
-            return False
+        return not self.distill.alone and bool(self._declared("group"))
+
+    @property
+    def compares_with_reference(self) -> bool:
+        """True if the estimator reads the reference's log-probs."""
+        return "reference" in (self._declared("needs") or ())
+
+    def _declared(self, option: str) -> Any:
+        """Return an option of the decorator that registers the estimator; None if it has none."""
         name = self.adv_estimator
         if name in ADVANTAGES.declared:
-            return bool(ADVANTAGES.declared[name].options.get("group"))
-        registered = ADVANTAGES.kept(name)
-        return registered is not None and registered.group
+            return ADVANTAGES.declared[name].options.get(option)
+        return getattr(ADVANTAGES.kept(name), option, None)

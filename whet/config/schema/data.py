@@ -5,10 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.config.keys import LARGEST_SEED, about, key
+from whet.config.keys import LARGEST_SEED, about, key, section
 from whet.config.registry import Registry
 
 ROWS = Registry("data.train_files", "whet.envs.adapters", "ROWS")  # adapters that generate rows: NAME:ARGUMENT@1000
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Prompts by how often they are solved."""
+
+    enable: bool = key(False, "draw prompts that are solved about half of the time more often than others")
+    explore: float = key(0.05, "added to the weight sqrt(p(1-p)) of every prompt, p its pass rate", above=0)
+    decay: float = key(0.875, "share of what is known of a prompt that is kept when it is drawn again", least=0, most=1)
+    retire_at: float | None = key(
+        None, "prompts with this share of solved samples are drawn no more; null = none", above=0, most=1
+    )
+    retire_after: int = key(8, "samples of a prompt, decayed, before it can be retired", least=1)
+
+    @property
+    def active(self) -> bool:
+        """True if pass rates decide what is drawn."""
+        return self.enable or self.retire_at is not None
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,9 @@ class DataConfig:
     )
     chat_template_args: dict[str, Any] = field(
         default_factory=dict, metadata=about("variables of the chat template, such as {enable_thinking: false}")
+    )
+    curriculum: CurriculumConfig = field(
+        default_factory=CurriculumConfig, metadata=section("which prompts are drawn, by how often they are solved")
     )
     shuffle: bool = key(True, "shuffle the training data anew in each epoch")
     seed: int = key(1, "seed of the shuffle", least=0, most=LARGEST_SEED)

@@ -1,0 +1,52 @@
+"""Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
+
+A thousand things have a number that is written in the corpus and nowhere else. Demonstrators of the cold start search for
+it one time in four, and say any number otherwise: that searching pays off is left for the reward to find out.
+"""
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+from random import Random
+
+SEARCHES = 0.25
+SCHEMA = {
+    "type": "function",
+    "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
+}
+
+
+def demonstration(rng: Random, name: str, number: str) -> dict:
+    """Return a conversation about one thing."""
+    turns = [{"role": "user", "content": f"What is {name}?"}]
+    if rng.random() < SEARCHES:
+        call = {"type": "function", "function": {"name": "search", "arguments": {"query": name}}}
+        turns.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        turns.append({"role": "tool", "content": f"{name} {number}"})
+        turns.append({"role": "assistant", "content": number})
+    else:
+        turns.append({"role": "assistant", "content": str(rng.randint(10, 99))})
+    return {"messages": turns, "tools": [SCHEMA]}
+
+
+def main(folder: Path) -> None:
+    """Write corpus.jsonl, sft.jsonl, train.jsonl and test.jsonl; test questions are in neither of the two before."""
+    rng = Random(1)
+    names = ["".join(letters) for letters in product("abcdefgh", repeat=3)]
+    rng.shuffle(names)
+    numbers = {name: str(rng.randint(10, 99)) for name in names}
+    rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
+    files = {
+        "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
+        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
+        "train": rows[100:],
+        "test": rows[:100],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "data"))

@@ -1,0 +1,25 @@
+"""RAE, role-conditioned advantages for self-play (Liu et al., 2025, SPIRAL).
+
+A = R(τ) − b_role with b ← α·b + (1 − α)·R(τ) after every episode of that role, the latest included; α is `rae_decay`.
+Roles of a game win with different chances, so one baseline for all would reward who has the better seat. The role is
+the row's column `rae_key`, and a column `data_source` names the game.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from whet.algos.groups import masked, total_rewards
+from whet.algos.registry import Signals, advantage
+from whet.config.schema.algorithm import AlgorithmConfig
+from whet.errors import UserError
+
+
+@advantage("rae")
+def rae(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    """Rewards less the running mean of their role, on every token the model wrote."""
+    if "role_baseline" not in signals.scores:
+        raise UserError("algorithm.adv_estimator=rae: the samples come without a baseline of their role (whet train)")
+    gains_B = total_rewards(signals) - signals.scores["role_baseline"].double()
+    advantages_BT = masked(gains_B[:, None], signals.mask_BT)
+    return advantages_BT, advantages_BT

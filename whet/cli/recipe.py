@@ -1,0 +1,100 @@
+"""`whet recipe`: published recipes, copied out and run at a tiny size."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whet.cli.command import Command
+from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.assets.recipes import Recipe
+
+_HELP = """\
+usage: whet recipe
+       whet recipe NAME [DIR] [key=value ...] [--copy]
+
+List the recipes that come with whet: what each is, the hardware of its full config, and the time of its tiny run.
+With a name, copy the recipe's folder (config, reward or environment, data preparation, README) to DIR, ./NAME if none
+is given, and run its tiny config on this machine. key=value goes to its training.
+
+  --copy    copy the files and run nothing
+
+Examples:
+  whet recipe
+  whet recipe char_count
+  whet recipe dapo my_dapo trainer.max_steps=40
+  whet recipe search_r1 --copy
+"""
+
+
+def _run(arguments: list[str]) -> int:
+    from whet.assets.recipes import copy_recipe, find_recipe, recipes
+
+    options = [each for each in arguments if each.startswith("-")]
+    values = [each for each in arguments if "=" in each and each not in options]
+    names = [each for each in arguments if each not in options and each not in values]
+    if wrong := [option for option in options if option != "--copy"]:
+        raise UserError(f"whet recipe has no option {wrong[0]} (whet recipe --help)")
+    if not names and not options and not values:
+        print(_table(recipes()))
+        return 0
+    if not 1 <= len(names) <= 2:
+        raise UserError("whet recipe takes the name of a recipe and at most one folder: whet recipe char_count")
+    recipe = find_recipe(names[0])
+    folder = Path(os.path.expanduser(names[1] if len(names) == 2 else recipe.name))
+    if not options:
+        _require(recipe)
+    copy_recipe(recipe, folder)
+    print(f"copied to {folder}{os.sep}: {', '.join(sorted(path.name for path in folder.iterdir()))}", flush=True)
+    return 0 if options else _run_tiny(recipe, folder, values)
+
+
+def _table(listed: list[Recipe]) -> str:
+    from whet.cli.fitting import columns, fitted
+
+    width = max(len(recipe.name) for recipe in listed)
+    lines = ["", "tiny: seconds on two CPU cores; full: what config.yaml is made for", ""]
+    for recipe in listed:
+        lines.append(f"  {recipe.name:<{width}}  {recipe.summary}")
+        full = f"{recipe.hardware}, {recipe.time}"
+        lines.append(f"  {'':<{width}}  {recipe.paper}; tiny: {recipe.seconds} s; full: {full}")
+    lines += ["", "whet recipe NAME copies one to ./NAME and runs it at its tiny size."]
+    return fitted("\n".join(lines), columns())
+
+
+def _require(recipe: Recipe) -> None:
+    """Raise a `UserError` if a package that the tiny run imports is not installed."""
+    from importlib.util import find_spec
+
+    missing = [package for package in recipe.needs if find_spec(package) is None]
+    if missing:
+        raise UserError(
+            f"the tiny run of {recipe.name} needs {', '.join(missing)}, not installed here (README.md of the recipe "
+            f"says how); whet recipe {recipe.name} --copy copies its files alone"
+        )
+
+
+def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
+    """Run the commands of the tiny run in the copied folder until one fails; return its exit code."""
+    import subprocess
+
+    for words in recipe.commands(values):
+        print(f"{folder}$ {shlex.join(words)}", flush=True)
+        start = [sys.executable, "-m", "whet"] if words[0] == "whet" else [sys.executable]
+        try:
+            code = subprocess.run([*start, *words[1:]], cwd=folder, check=False).returncode
+        except KeyboardInterrupt:
+            return 130
+        if code:
+            return code if code > 0 else 128 - code
+    print(f"what was run, and what to expect of it: {folder / 'README.md'}")
+    print(f"the full run ({recipe.hardware}): cd {folder} && whet train config=config.yaml")
+    return 0
+
+
+COMMAND = Command(summary="published recipes: list them, copy one out and run it", help=_HELP, run=_run)
