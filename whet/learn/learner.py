@@ -105,9 +105,15 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     ) -> dict[str, float]:
         """Train on all samples (`TrainedModel.train_on`) and compare log-probs with the sampler's on the way."""
         # Before the first optimizer step the weights are those that sampled: what differs is numerics.
-        difference = _SamplerDifference(version)
-        metrics = self.train_on(samples, objective, step, mini_batch, progress, difference.add)
-        return metrics | difference.metrics(ranks_of(self.model))
+        difference, sharing = _SamplerDifference(version), _Sharing()
+
+        def observe(micro: list[Sample], scored: Scored) -> None:
+            difference.add(micro, scored)
+            sharing.add(scored)
+
+        metrics = self.train_on(samples, objective, step, mini_batch, progress, observe)
+        ranks = ranks_of(self.model)
+        return metrics | difference.metrics(ranks) | sharing.metrics(ranks)
 
     @with_weights_on_device
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase, model_only: bool) -> None:
@@ -166,6 +172,24 @@ class _SamplerDifference:
             "rollout/log_prob_diff_mean": sum(each["sum"] for each in found) / tokens,
             "rollout/log_prob_diff_max": _largest([each["max"] for each in found]),
         }
+
+
+class _Sharing:
+    """Tokens that were packed, and those of the same samples if each had a copy of all that stands before it."""
+
+    def __init__(self) -> None:
+        self._tokens = self._apart = 0
+
+    def add(self, scored: Scored) -> None:
+        """Take in a micro-batch."""
+        self._tokens += scored.packed.tokens
+        self._apart += scored.packed.tokens_apart
+
+    def metrics(self, ranks: Ranks) -> dict[str, float]:
+        """Return the ratio over all ranks; every rank must call it."""
+        found = ranks.gathered({"tokens": self._tokens, "apart": self._apart})
+        apart = sum(each["apart"] for each in found)
+        return {"perf/packed_ratio": sum(each["tokens"] for each in found) / apart} if apart else {}
 
 
 def _largest(numbers: Sequence[float]) -> float:
