@@ -51,6 +51,10 @@ def assign(samples: Sequence[Sample], ranks: int, share_prefix: bool = True) -> 
 
 def _work(samples: Sequence[Sample]) -> int:
     """Return the forward cost of packed samples of one prompt: per token, its products and the tokens it attends to."""
+    if any(len(sample.branches) > 1 for sample in samples):
+        row = RowSize(share_prefix=True)
+        tokens = max(row.add(sample) for sample in samples)
+        return tokens * (_WIDTH + max(map(max, (sample.branches for sample in samples))) // 2)
     prompt = len(samples[0].prompt.ids)
     work = prompt * (_WIDTH + prompt // 2) if any(sample.ids for sample in samples) else 0
     return work + sum(len(s.ids) * (_WIDTH + prompt + len(s.ids) // 2) for s in samples)
