@@ -1,4 +1,4 @@
-"""The last module that the fork server imports: what it holds by now is no garbage, and forks need not look through it."""
+"""The last module that the fork server imports: what it holds by now is no garbage for forks to look through."""
 
 import gc
 

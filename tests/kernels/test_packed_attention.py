@@ -36,12 +36,23 @@ def lay(*groups: tuple[int, list[int]]) -> Rows:
     return rows
 
 
+# A trunk with branches at three of its tokens, and one at its end.
+TREE = [(0, 90, 0, 0), (90, 10, 0, 90), (100, 40, 0, 70), (140, 1, 0, 33), (141, 33, 0, 33), (174, 5, 0, 1)]
 LAYOUTS = {
     "no prefix": lay((1, []), (33, []), (64, []), (5, [])),
     "one child": lay((40, [150]), (1, [1])),
     "shared": lay((70, [1, 100, 33, 2, 64]), (3, []), (37, [5])),
     "small": lay((33, [1, 40]), (3, [])),
     "empty prefix": [(0, 40, 9, 0), (40, 30, 0, 0), (70, 0, 0, 40), (70, 8, 40, 30)],
+    "tree": TREE,
+    "deep tree": [
+        (0, 90, 0, 0),
+        (90, 40, 0, 70),
+        (130, 9, 90, 33),
+        (139, 20, 130, 5),
+        (159, 3, 0, 70),
+        (162, 8, 0, 12),
+    ],
     "prefix behind its children": [(0, 7, 40, 20), (7, 33, 40, 20), (40, 20, 60, 9), (60, 9, 0, 0)],
 }
 CASES = [
@@ -143,9 +154,12 @@ def test_expanded_gradient_and_empty_row() -> None:
     [
         ([(0, 10, 0, 0), (11, 5, 0, 0)], "without gaps"),
         ([(0, 10, 0, 0), (9, 5, 0, 0)], "without gaps"),
-        ([(0, 10, 0, 0), (10, 5, 0, 9)], "must be a segment"),
-        ([(0, 10, 0, 0), (10, 5, 40, 9)], "must be a segment"),
-        ([(0, 10, 0, 10)], "must be a segment"),
+        ([(0, 10, 0, 0), (10, 5, 0, 11)], "must be the beginning"),
+        ([(0, 10, 0, 0), (10, 5, 1, 9)], "must be the beginning"),
+        ([(0, 10, 0, 0), (10, 5, 40, 9)], "must be the beginning"),
+        ([(0, 10, 0, 10)], "must be the beginning"),
+        ([(0, 10, 10, 5), (10, 5, 0, 10)], "must be the beginning"),
+        ([(0, 10, 0, 0), (10, 5, 0, 4), (15, 5, 0, 9)], "next to each other"),
         ([(0, 10, 0, 0), (10, 5, 0, 10), (15, 5, 0, 0), (20, 5, 0, 10)], "next to each other"),
     ],
 )
@@ -157,7 +171,7 @@ def test_layouts_refused(rows: Rows, message: str) -> None:
 def test_a_prefix_may_be_any_stretch_of_the_past_and_nothing_behind_it() -> None:
     layout = Layout([(0, 4, 7, 3), (4, 2, 6, 1)], DEVICE, past=4)
     assert layout.positions.tolist() == [3, 4, 5, 6, 1, 2]
-    with pytest.raises(ValueError, match="must be a segment"):
+    with pytest.raises(ValueError, match="must be the beginning"):
         Layout([(0, 4, 7, 3), (4, 2, 6, 5)], DEVICE, past=4)
     with pytest.raises(ValueError, match="no gradient"):
         layout.key_tiles(16, 16, 64)
@@ -181,7 +195,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from whet.kernels import packed_attention as forward, packed_attention_backward as backward
 
-types = {"lse": "*fp32", "delta": "*fp32", "partial": "*fp32", "tiles": "*i32", "key_items": "*i32"}
+types = {"lse": "*fp32", "delta": "*fp32", "partial": "*fp32", "tiles": "*i32", "chain": "*i32", "key_items": "*i32"}
 types |= {"query_tiles": "*i32", "positions": "*i32", "scale": "fp32", "scale_log2": "fp32"}
 types |= dict.fromkeys(("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v"), "*bf16")
 D = int(sys.argv[1])
@@ -190,7 +204,8 @@ for kernel, blocks in (
     (backward._backward, backward.backward_blocks(D, 2)),
 ):
     block_m, block_n, warps, stages = blocks
-    constants = {"GROUP": 2, "D": D, "BLOCK_M": block_m, "BLOCK_N": block_n, "WINDOWED": True, "PRECISION": "tf32"}
+    constants = {"GROUP": 2, "D": D, "BLOCK_M": block_m, "BLOCK_N": block_n, "WINDOWED": True, "CHAINED": True}
+    constants |= {"PRECISION": "tf32"}
     signature = {p.name: "constexpr" if p.is_constexpr else types.get(p.name, "i32") for p in kernel.params}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants)
     options = {"num_warps": warps, "num_stages": stages}

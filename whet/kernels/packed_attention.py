@@ -17,6 +17,7 @@ from torch import Tensor
 
 from whet.kernels.layout import Layout
 from whet.kernels.packed_attention_backward import LOG2E, packed_attention_backward, precision
+from whet.kernels.packed_attention_tiles import key_rows
 
 __all__ = ["Layout", "packed_attention", "packed_attention_backward", "packed_attention_forward"]
 
@@ -63,7 +64,7 @@ def packed_attention_forward(
     block_m, block_n, warps, stages = forward_blocks(D, q_NHD.element_size())
     tiles = layout.query_tiles(block_m)
     _forward[(len(tiles) * H,)](
-        *(q_NHD, k_NKD, v_NKD, out_NHD, lse_HN, tiles),
+        *(q_NHD, k_NKD, v_NKD, out_NHD, lse_HN, tiles, tiles if layout.chain is None else layout.chain),
         *(scale * LOG2E, window or 0, H, N),
         *(q_NHD.stride(0), q_NHD.stride(1), k_NKD.stride(0), k_NKD.stride(1), v_NKD.stride(0), v_NKD.stride(1)),
         GROUP=H // k_NKD.shape[1],
@@ -71,6 +72,7 @@ def packed_attention_forward(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         WINDOWED=window is not None,
+        CHAINED=layout.chain is not None,
         PRECISION=precision(q_NHD.dtype),
         num_warps=warps,
         num_stages=stages,
@@ -101,15 +103,16 @@ def _check(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: f
 
 @triton.jit
 def _attend(
-    acc_MD, max_M, sum_M, q_MD, k, v, lo, hi, positions_M, prefix_start, prefix_length, own_offset, scale_log2, window,
-    stride_kn, stride_vn,
-    D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
+    acc_MD, max_M, sum_M, q_MD, k, v, chain, lo, hi, positions_M, prefix_start, prefix_length, own_offset, scale_log2,
+    window, stride_kn, stride_vn,
+    D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, WINDOWED: tl.constexpr, CHAINED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One stretch of the key stream, positions [lo, hi), into the running maximum, sum and output."""
     columns_D = tl.arange(0, D)
     for start in range(lo, hi, BLOCK_N):
         keys_N = start + tl.arange(0, BLOCK_N)
-        rows_N = tl.where(keys_N < prefix_length, prefix_start + keys_N, own_offset + keys_N).to(tl.int64)
+        rows_N = key_rows(keys_N, chain, prefix_start, prefix_length, own_offset, CHAINED)
         if MASKED:
             inside_N1 = (keys_N < hi)[:, None]
             k_ND = tl.load(k + rows_N[:, None] * stride_kn + columns_D[None, :], mask=inside_N1, other=0.0)
@@ -138,10 +141,10 @@ def _attend(
 
 @triton.jit(do_not_specialize=["window", "H", "N"])
 def _forward(
-    q, k, v, out, lse, tiles, scale_log2, window, H, N,
+    q, k, v, out, lse, tiles, chain, scale_log2, window, H, N,
     stride_qn, stride_qh, stride_kn, stride_kh, stride_vn, stride_vh,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOWED: tl.constexpr, CHAINED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head; the heads of a tile lie next to each other in the grid and share its keys."""
     tile = tiles + (tl.program_id(0) // H) * 8
@@ -165,12 +168,12 @@ def _forward(
     else:
         lo = (first_position + 1) // BLOCK_N * BLOCK_N  # up to here every query of the tile sees every key
         acc_MD, max_M, sum_M = _attend(
-            acc_MD, max_M, sum_M, q_MD, k, v, 0, lo, positions_M, prefix_start, prefix_length, own_offset, scale_log2,
-            window, stride_kn, stride_vn, D, BLOCK_N, False, False, PRECISION,
+            acc_MD, max_M, sum_M, q_MD, k, v, chain, 0, lo, positions_M, prefix_start, prefix_length, own_offset,
+            scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, False, False, CHAINED, PRECISION,
         )  # fmt: skip
     acc_MD, max_M, sum_M = _attend(
-        acc_MD, max_M, sum_M, q_MD, k, v, lo, end, positions_M, prefix_start, prefix_length, own_offset, scale_log2,
-        window, stride_kn, stride_vn, D, BLOCK_N, True, WINDOWED, PRECISION,
+        acc_MD, max_M, sum_M, q_MD, k, v, chain, lo, end, positions_M, prefix_start, prefix_length, own_offset,
+        scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, True, WINDOWED, CHAINED, PRECISION,
     )  # fmt: skip
     out += rows_M[:, None] * (H * D) + head * D + columns_D[None, :]
     tl.store(out, (acc_MD / sum_M[:, None]).to(out.dtype.element_ty), mask=inside_M1)

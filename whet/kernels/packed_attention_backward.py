@@ -68,6 +68,7 @@ def packed_attention_backward(
     _backward[(key_programs + len(query_tiles) * H,)](
         *(q_NHD, k_NKD, v_NKD, grad_out_NHD, lse_HN, delta_HN, grad_q_NHD, grad_k_NKD, grad_v_NKD),
         *(partial, key_tiles.items, query_tiles, layout.positions if window is not None else query_tiles),
+        query_tiles if layout.chain is None else layout.chain,
         *(key_programs, scale, scale * LOG2E, window or 0, H, K, N, grad_NC.stride(0)),
         *(q_NHD.stride(0), q_NHD.stride(1), k_NKD.stride(0), k_NKD.stride(1), v_NKD.stride(0), v_NKD.stride(1)),
         *(grad_out_NHD.stride(0), grad_out_NHD.stride(1)),
@@ -76,6 +77,7 @@ def packed_attention_backward(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         WINDOWED=window is not None,
+        CHAINED=layout.chain is not None,
         PRECISION=precision(q_NHD.dtype),
         num_warps=warps,
         num_stages=stages,
@@ -128,11 +130,11 @@ def _sum_pieces(partial, sums, grad_k, grad_v, scale, K, stride_dn, D: tl.conste
 
 @triton.jit(do_not_specialize=["key_programs", "window", "H", "K", "N"])
 def _backward(
-    q, k, v, grad_out, lse, delta, grad_q, grad_k, grad_v, partial, key_items, query_tiles, positions,
+    q, k, v, grad_out, lse, delta, grad_q, grad_k, grad_v, partial, key_items, query_tiles, positions, chain,
     key_programs, scale, scale_log2, window, H, K, N, stride_dn,
     stride_qn, stride_qh, stride_kn, stride_kh, stride_vn, stride_vh, stride_gn, stride_gh,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOWED: tl.constexpr, CHAINED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Key tiles first: among them are the longest programs. Query tiles fill the device while those finish."""
     program = tl.program_id(0)
@@ -144,7 +146,7 @@ def _backward(
         )  # fmt: skip
     else:
         query_tile(
-            program - key_programs, q, k, v, grad_out, lse, delta, grad_q, query_tiles, scale, scale_log2, window,
-            H, N, stride_dn, stride_qn, stride_qh, stride_kn, stride_kh, stride_vn, stride_vh, stride_gn, stride_gh,
-            GROUP, D, BLOCK_M, BLOCK_N, WINDOWED, PRECISION,
+            program - key_programs, q, k, v, grad_out, lse, delta, grad_q, query_tiles, chain, scale, scale_log2,
+            window, H, N, stride_dn, stride_qn, stride_qh, stride_kn, stride_kh, stride_vn, stride_vh, stride_gn,
+            stride_gh, GROUP, D, BLOCK_M, BLOCK_N, WINDOWED, CHAINED, PRECISION,
         )  # fmt: skip

@@ -60,10 +60,11 @@ def key_tile(
     WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the keys and values of one tile and kv head, or a piece of them."""
-    item = items + (program // K) * 8
+    item = items + (program // K) * 9
     kv_head = (program % K).to(tl.int64)
     first_row, rows, index, own = tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
     child_offset, begin, end, slot = tl.load(item + 4), tl.load(item + 5), tl.load(item + 6), tl.load(item + 7)
+    until = tl.load(item + 8)
     keys_N = tl.arange(0, BLOCK_N)
     rows_N = (first_row + keys_N).to(tl.int64)
     columns_D = tl.arange(0, D)
@@ -79,10 +80,10 @@ def key_tile(
     dk_ND = tl.zeros([BLOCK_N, D], dtype=tl.float32)
     dv_ND = tl.zeros([BLOCK_N, D], dtype=tl.float32)
     if WINDOWED:
-        # The first query of every child lies own - rows + 1 after the last key; where the window ends before it, only
-        # the own segment is left, and of that what lies within the window.
+        # The first query of every child lies until - rows + 1 or more after the last key; where the window ends before
+        # it, only the own segment is left, and of that what lies within the window.
         masked_end = end
-        if own - rows + 1 >= window:
+        if until - rows + 1 >= window:
             masked_end = tl.minimum(end, tl.minimum(own, window + rows - 1))
     else:
         masked_end = tl.minimum(end, (BLOCK_N + BLOCK_M - 1) // BLOCK_M * BLOCK_M)
@@ -109,16 +110,27 @@ def key_tile(
 
 
 @triton.jit
+def key_rows(keys_N, chain, prefix_start, prefix_length, own_offset, CHAINED: tl.constexpr):
+    """Rows of positions in a key stream: prefix, then own segment; `chain` lists prefixes that are in pieces."""
+    if CHAINED:
+        before_N = tl.load(chain + prefix_start + keys_N, mask=keys_N < prefix_length, other=0)
+    else:
+        before_N = prefix_start + keys_N
+    return tl.where(keys_N < prefix_length, before_N, own_offset + keys_N).to(tl.int64)
+
+
+@triton.jit
 def _walk_keys(
-    dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, lo, hi, positions_M, prefix_start, prefix_length, own_offset, scale_log2,
-    window, stride_kn, stride_vn,
-    D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
+    dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, chain, lo, hi, positions_M, prefix_start, prefix_length, own_offset,
+    scale_log2, window, stride_kn, stride_vn,
+    D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, WINDOWED: tl.constexpr, CHAINED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Positions [lo, hi) of a query tile's key stream into the gradient of the queries."""
     columns_D = tl.arange(0, D)
     for start in range(lo, hi, BLOCK_N):
         keys_N = start + tl.arange(0, BLOCK_N)
-        rows_N = tl.where(keys_N < prefix_length, prefix_start + keys_N, own_offset + keys_N).to(tl.int64)
+        rows_N = key_rows(keys_N, chain, prefix_start, prefix_length, own_offset, CHAINED)
         at_k = k + rows_N[:, None] * stride_kn + columns_D[None, :]
         at_v = v + rows_N[:, None] * stride_vn + columns_D[None, :]
         if MASKED:
@@ -143,10 +155,10 @@ def _walk_keys(
 
 @triton.jit
 def query_tile(
-    program, q, k, v, grad_out, lse, delta, grad_q, tiles, scale, scale_log2, window,
+    program, q, k, v, grad_out, lse, delta, grad_q, tiles, chain, scale, scale_log2, window,
     H, N, stride_dn, stride_qn, stride_qh, stride_kn, stride_kh, stride_vn, stride_vh, stride_gn, stride_gh,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOWED: tl.constexpr, CHAINED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the queries of one tile and head."""
     tile = tiles + (program // H) * 8
@@ -172,12 +184,13 @@ def query_tile(
     else:
         lo = (first_position + 1) // BLOCK_N * BLOCK_N
         dq_MD = _walk_keys(
-            dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, 0, lo, positions_M, prefix_start, prefix_length, own_offset,
-            scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, False, False, PRECISION,
+            dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, chain, 0, lo, positions_M, prefix_start, prefix_length, own_offset,
+            scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, False, False, CHAINED, PRECISION,
         )  # fmt: skip
     dq_MD = _walk_keys(
-        dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, lo, first_position + rows, positions_M, prefix_start, prefix_length,
-        own_offset, scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, True, WINDOWED, PRECISION,
+        dq_MD, q_MD, g_MD, lse_M, delta_M, k, v, chain, lo, first_position + rows, positions_M, prefix_start,
+        prefix_length, own_offset, scale_log2, window, stride_kn, stride_vn, D, BLOCK_N, True, WINDOWED, CHAINED,
+        PRECISION,
     )  # fmt: skip
     at_dq = grad_q + rows_M[:, None] * stride_dn + head * D + columns_D[None, :]
     tl.store(at_dq, (dq_MD * scale).to(grad_q.dtype.element_ty), mask=inside_M[:, None])

@@ -107,17 +107,20 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
         recorded: Sequence[int] = (),
     ) -> dict[str, float]:
         """Train on all samples (`TrainedModel.train_on`) and compare log-probs with the sampler's on the way."""
-        difference, recorder = _SamplerDifference(version), TokenRecorder(recorded, samples)
+        difference, sharing = _SamplerDifference(version), _Sharing()
+        recorder = TokenRecorder(recorded, samples)
 
         def observe(rows: list[int], chosen: list[Sample], scored: Scored) -> None:
             # Before the first optimizer step the weights are those that sampled: what differs is numerics.
             if rows[0] < mini_batch:
                 difference.add(chosen, scored)
+            sharing.add(scored)
             recorder.add(rows, scored)
 
         metrics = self.train_on(samples, objective, step, mini_batch, progress, observe)
         self._recorder = recorder
-        return metrics | difference.metrics(ranks_of(self.model))
+        ranks = ranks_of(self.model)
+        return metrics | difference.metrics(ranks) | sharing.metrics(ranks)
 
     def recorded(self) -> Tensor:
         """Return (3, R, T) of the rows that the latest update recorded: log-probs, entropies, 1 if any was computed."""
@@ -180,6 +183,24 @@ class _SamplerDifference:
             "rollout/log_prob_diff_mean": sum(each["sum"] for each in found) / tokens,
             "rollout/log_prob_diff_max": _largest([each["max"] for each in found]),
         }
+
+
+class _Sharing:
+    """Tokens that were packed, and those of the same samples if each had a copy of all that stands before it."""
+
+    def __init__(self) -> None:
+        self._tokens = self._apart = 0
+
+    def add(self, scored: Scored) -> None:
+        """Take in a micro-batch."""
+        self._tokens += scored.packed.tokens
+        self._apart += scored.packed.tokens_apart
+
+    def metrics(self, ranks: Ranks) -> dict[str, float]:
+        """Return the ratio over all ranks; every rank must call it."""
+        found = ranks.gathered({"tokens": self._tokens, "apart": self._apart})
+        apart = sum(each["apart"] for each in found)
+        return {"perf/packed_ratio": sum(each["tokens"] for each in found) / apart} if apart else {}
 
 
 def _largest(numbers: Sequence[float]) -> float:

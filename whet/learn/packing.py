@@ -1,8 +1,10 @@
 """Packing: B ragged samples become one row of N tokens without padding.
 
-The samples of a prompt share it: the prompt is packed once, and each response after it attends to the prompt and to
-itself, at the positions it would have alone. The gradient is the same as with a copy of the prompt for every sample.
-M is the number of response tokens.
+Samples share what they have in common: a prompt is packed once for all its samples, and each response after it attends
+to the prompt and to itself, at the positions it would have alone. Branches of an episode, and episodes of a group,
+share every common beginning in the same way (`prefix_tree.py`). The gradient is the same as with copies.
+M is the number of response tokens that are predicted: all of them, or where a sample has several branches those that
+the policy drew.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whet.learn.branches import Branch, Branches, is_episode
+from whet.learn.prefix_tree import PrefixTree
 from whet.model.attention import Attention, packed_attention_for
-from whet.types import Media, Prompt, Sample
+from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.model.vision import RowMedia, Vision
+
+# Without turns of others a tree has few tokens less than prompts that are packed once, and shorter segments: it is used
+# if it saves this many tokens, and this part of the row.
+_LEAST_SAVED = 1024
+_LEAST_PART = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,8 @@ class Packed:
     shape: tuple[int, int]  # (B, T)
     media: RowMedia | None = None  # images and videos of the row's prompts; None for a text model
     join: Callable[[Tensor], Tensor] | None = None  # values of this rank's tokens -> values of all M, on every rank
+    tokens: int = 0  # N, of all ranks that share the row
+    tokens_apart: int = 0  # that the row would have if its samples shared nothing
 
     def unpack(self, values_M: Tensor) -> Tensor:
         """Return values of response tokens (M,) as (B, T), 0 where there is no token."""
@@ -47,156 +58,160 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Places of prompts and responses in a packed row of N tokens. S samples have a response of at least one token."""
+    """Places of branches in a packed row of N tokens."""
 
-    samples: list[Sample]  # (S,)
     length: int  # N
-    segments: list[tuple[int, int, int, int]]  # start, length, prefix_start, prefix_length of each attention segment
-    prompts: list[tuple[int, Prompt]]  # start of each prompt, which several responses may share
-    starts: list[int]  # (S,) place of each response's first token
-    ends: list[int]  # (S,) place of the last prompt token before each response, which predicts its first
+    segments: np.ndarray  # (S, 4): start, length, prefix start and prefix length of each attention segment
+    places: list[np.ndarray]  # of each branch, where its tokens lie
 
 
-def _arrange(samples: list[Sample], share_prefix: bool) -> _Row:
-    """Place prompts and responses one after another; consecutive samples of the same prompt share it.
+def _arrange(samples: Sequence[Sample], branches: list[Branch], share_prefix: bool) -> _Row:
+    """Place branches in a row, as a tree where that is worth it."""
+    flat = _in_order(branches, share_prefix)
+    if not share_prefix:
+        return flat
+    tree = PrefixTree()
+    for branch in branches:
+        tree.add(branch.keys)
+    saved = flat.length - tree.size
+    least = 1 if any(map(is_episode, samples)) else max(_LEAST_SAVED, _LEAST_PART * flat.length)
+    if saved < least and all(branch.prompt is not None for branch in branches):
+        return flat
+    return _Row(tree.size, tree.lay(), [tree.places(branch.keys) for branch in branches])
+
+
+def _in_order(branches: list[Branch], share_prefix: bool) -> _Row:
+    """Place branches one after another; consecutive samples of the same prompt share it.
 
     With sharing: [prompt A][response A1][response A2][prompt B][response B1]; without, a prompt before each response.
-    The last token of a response predicts nothing and is left out of the row.
     """
-    row = _Row(samples, 0, [], [], [], [])
+    segments: list[tuple[int, int, int, int]] = []
+    places: list[np.ndarray] = []
     n = start = 0
     shared: Prompt | None = None
-    for sample in samples:
-        prompt, P = sample.prompt, len(sample.prompt.ids)
-        first, *branches = _branches(sample)
-        if not share_prefix or prompt is not shared:
-            row.prompts.append((n, prompt))
-            start, shared = n, prompt
-            row.segments.append((n, P if share_prefix else P + first, 0, 0))
+    for branch in branches:
+        P, L = 0 if branch.prompt is None else len(branch.prompt.ids), len(branch.ids)
+        if branch.prompt is not None and (not share_prefix or branch.prompt is not shared):
+            start, shared = n, branch.prompt
+            segments.append((n, P if share_prefix else L, 0, 0))
             n += P
-        if share_prefix and first:
-            row.segments.append((n, first, start, P))
-        row.ends.append(start + P - 1)
-        row.starts.append(n)
-        n += first
-        for length in branches:  # a conversation written anew sees nothing of what came before
-            row.segments.append((n, length, 0, 0))
-            n += length
-    return replace(row, length=n)
-
-
-def _branches(sample: Sample) -> list[int]:
-    """Return how many tokens of the row each branch of a response has: all of its tokens but the response's last."""
-    lengths = sample.branches
-    lengths[-1] -= 1
-    return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
+        if branch.prompt is None:  # a conversation written anew sees nothing of what came before
+            segments.append((n, L, 0, 0))
+        elif share_prefix and L > P:
+            segments.append((n, L - P, start, P))
+        places.append(np.concatenate([np.arange(start, start + P), np.arange(n, n + L - P)]))
+        n += L - P
+    return _Row(n, np.array(segments, dtype=np.int64).reshape(-1, 4), places)
 
 
 def pack(
     samples: Sequence[Sample], share_prefix: bool, device: torch.device | str = "cpu", vision: Vision | None = None
 ) -> Packed:
-    """Pack B samples into one row; consecutive samples of the same prompt share it and its images.
+    """Pack B samples into one row; with `share_prefix` they share what they have in common, images included.
 
     `vision` is the vision part of the model, None for a text model. All arrays are made on the host and copied at once.
     """
     # 1. Places in the row. Samples that were aborted before their first token have none.
-    written = [b for b, sample in enumerate(samples) if sample.ids]
-    row = _arrange([samples[b] for b in written], share_prefix)
+    branches = Branches().of(samples)
+    row = _arrange(samples, branches, share_prefix)
     T = max(len(sample.ids) for sample in samples)
-    response_lengths = np.array([len(sample.ids) for sample in row.samples])
-    prompt_lengths = np.array([len(prompt.ids) for _, prompt in row.prompts])
-    in_prompts = _ranges([at for at, _ in row.prompts], prompt_lengths)  # places of all prompt tokens
-    in_responses = _ranges(row.starts, response_lengths - 1)  # places of all response tokens but each one's last
-    # 2. Token ids (N,). Targets (M,) are all response tokens, in the order of samples.
-    targets_M = _flat((sample.ids for sample in row.samples), int(response_lengths.sum()))
-    inner_M = np.ones(len(targets_M), dtype=bool)
-    inner_M[np.cumsum(response_lengths) - 1] = False
+    # 2. Token ids (N,) and positions (axes, N); where branches share a token they agree on both.
     ids_N = np.empty(row.length, dtype=np.int64)
-    ids_N[in_prompts] = _flat((prompt.ids for _, prompt in row.prompts), int(prompt_lengths.sum()))
-    ids_N[in_responses] = targets_M[inner_M]
-    # 3. Positions (axes, N): a response continues after its prompt, wherever it lies in the row.
-    positions, media = _positions(row, in_prompts, in_responses, prompt_lengths, response_lengths, vision)
-    # 4. Response token j is predicted by the token before it; the first of a response by the last of its prompt.
-    rows_M = _ranges(np.array(row.starts) - 1, response_lengths)
-    rows_M[np.cumsum(response_lengths) - response_lengths] = row.ends
-    # 5. Token j of sample b goes to b·T + j of the flattened (B, T).
-    place_M = _ranges(np.array(written) * T, response_lengths)
+    positions = np.empty((1 if vision is None else vision.axes, row.length), dtype=np.int64)
+    position_of = _Positions(vision)
+    for branch, places in zip(branches, row.places):
+        ids_N[places] = branch.ids
+        positions[:, places] = position_of(branch)
+    # 3. Response token j, at index i of its branch, is predicted by the token at i - 1, and goes to b·T + j of (B, T).
+    rows_M = _joined([p[branch.predicted - branch.offset - 1] for branch, p in zip(branches, row.places)])
+    targets_M = _joined([branch.targets for branch in branches])
+    place_M = _joined([branch.row * T + branch.predicted for branch in branches])
     ids, flat, rows, targets, place = to_device(device, ids_N, positions.ravel(), rows_M, targets_M, place_M)
     return Packed(
         ids_N=ids,
         positions_N=flat if len(positions) == 1 else flat.view(positions.shape),
-        attention=packed_attention_for(np.array(row.segments, dtype=np.int64), device),
+        attention=packed_attention_for(row.segments, device),
         rows_M=rows,
         targets_M=targets,
         place_M=place,
         shape=(len(samples), T),
-        media=None if vision is None else vision.row_media(media, device),
+        media=None if vision is None else vision.row_media(_shown(branches, row), device),
+        tokens=row.length,
+        tokens_apart=sum(len(branch.ids) for branch in branches),
     )
 
 
-def _positions(
-    row: _Row,
-    in_prompts: np.ndarray,
-    in_responses: np.ndarray,
-    prompt_lengths: np.ndarray,
-    response_lengths: np.ndarray,
-    vision: Vision | None,
-) -> tuple[np.ndarray, list[tuple[int, Prompt]]]:
-    """Return the positions (axes, N) of all tokens, and where prompts and responses with images lie."""
-    positions = np.empty((1 if vision is None else vision.axes, row.length), dtype=np.int64)
-    # 1. Prompts count from 0, unless images give their tokens positions of another kind.
-    positions[:, in_prompts] = _ranges(np.zeros_like(prompt_lengths), prompt_lengths)
-    first_S = [len(sample.prompt.ids) for sample in row.samples]  # the position of each response's first token
-    if vision is not None:
-        first_S = _place_images(positions, row, vision)
-    # 2. Responses count on from there, unless they hold images themselves.
-    positions[:, in_responses] = _ranges(first_S, response_lengths - 1)
-    for at, sample in zip(row.starts, row.samples):
-        if any(segment.restart for segment in sample.segments):
-            first, *branches = _branches(sample)
-            at += first
-            for length in branches:
-                positions[:, at : at + length] = np.arange(length)
-                at += length
-    return positions, row.prompts if vision is None else _place_response_images(positions, row, vision)
+class RowSize:
+    """Counts the tokens of a packed row, at most, as samples of one prompt join it."""
+
+    def __init__(self, share_prefix: bool) -> None:
+        self._share_prefix = share_prefix
+        self._prompt: Prompt | None = None
+        self._tokens = 0  # of samples that only share their prompt
+        self._tree, self._branches = PrefixTree(), Branches()
+
+    def add(self, sample: Sample) -> int:
+        """Add a sample; return the tokens of all."""
+        if is_episode(sample):
+            branches = self._branches.of([sample])
+            self._tokens += len(branches)  # the last token of each, which is not in the row
+            for branch in branches:
+                if self._share_prefix:
+                    self._tree.add(branch.keys)
+                else:
+                    self._tokens += len(branch.ids)
+        else:
+            shared = self._share_prefix and sample.prompt is self._prompt
+            self._tokens += len(sample.ids) + (0 if shared else len(sample.prompt.ids))
+            self._prompt = sample.prompt
+        return self._tokens + self._tree.size
 
 
-def _place_images(positions: np.ndarray, row: _Row, vision: Vision) -> list[int]:
-    """Set the positions of prompts with images; return the position of each response's first token."""
-    first = {id(prompt): len(prompt.ids) for _, prompt in row.prompts}
-    for at, prompt in row.prompts:
-        if prompt.media is not None:
-            positions[:, at : at + len(prompt.ids)], first[id(prompt)] = vision.positions(prompt)
-    return [first[id(sample.prompt)] for sample in row.samples]
+class _Positions:
+    """Positions of the tokens of branches; the model's own rule is asked once for each prompt with images."""
+
+    def __init__(self, vision: Vision | None) -> None:
+        self._vision = vision
+        self._known: dict[int, tuple[np.ndarray, int]] = {}  # by id() of the prompt
+
+    def __call__(self, branch: Branch) -> np.ndarray:
+        """Return (axes, L), or (1, L) where tokens are counted."""
+        L, vision, prompt = len(branch.ids), self._vision, branch.prompt
+        if vision is not None and branch.media_at is not None:  # images inside move all that follows
+            return vision.positions(_whole(branch))[0][:, :L]
+        if vision is None or prompt is None or prompt.media is None:
+            return np.arange(L)[None]
+        if id(prompt) not in self._known:
+            self._known[id(prompt)] = vision.positions(prompt)
+        own, first = self._known[id(prompt)]
+        behind = np.arange(first, first + L - own.shape[1])
+        return np.concatenate([own, np.broadcast_to(behind, (len(own), len(behind)))], axis=1)
 
 
-def _place_response_images(positions: np.ndarray, row: _Row, vision: Vision) -> list[tuple[int, Prompt]]:
-    """Set the positions of responses with images inside, which move their later tokens.
-
-    Return where prompts and such responses lie, in the order of the row, in which images are read.
-    """
-    found = list(row.prompts)
-    for at, sample in zip(row.starts, row.samples):
-        if any(segment.media is not None for segment in sample.segments):
-            whole, _ = vision.positions(_whole(sample))
-            P, R = len(sample.prompt.ids), len(sample.ids)
-            positions[:, at : at + R - 1] = whole[:, P : P + R - 1]
-            found.append((at, replace(sample.prompt, ids=sample.ids[:-1], media=_response_media(sample))))
-    return sorted(found, key=lambda pair: pair[0])
-
-
-def _response_media(sample: Sample) -> Media | None:
-    from whet.model.media import join_media
-
-    return join_media(segment.media for segment in sample.segments)
-
-
-def _whole(sample: Sample) -> Prompt:
+def _whole(branch: Branch) -> Prompt:
     """Return prompt and response as one prompt, for the positions of its tokens."""
     from whet.model.media import join_media
 
-    media = join_media([sample.prompt.media, _response_media(sample)])
-    return replace(sample.prompt, ids=sample.prompt.ids + sample.ids, media=media)
+    ids = [token for segment in branch.segments for token in segment.ids]
+    if branch.prompt is None:
+        return Prompt("", ids, "", media=branch.response_media)
+    media = join_media([branch.prompt.media, branch.response_media])
+    return replace(branch.prompt, ids=branch.prompt.ids + ids, media=media)
+
+
+def _shown(branches: list[Branch], row: _Row) -> list[tuple[int, Prompt]]:
+    """Return where prompts and responses with images lie, in the order of the row, in which images are read."""
+    found: dict[int, Prompt] = {}
+    for branch, places in zip(branches, row.places):
+        if branch.prompt is not None and branch.prompt.media is not None:
+            found[int(places[0])] = branch.prompt
+        if (at := branch.media_at) is not None:
+            found[int(places[at])] = Prompt("", branch.ids[at:].tolist(), "", media=branch.response_media)
+    return sorted(found.items())
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def to_device(device: torch.device | str, *arrays: np.ndarray) -> list[Tensor]:
@@ -205,12 +220,6 @@ def to_device(device: torch.device | str, *arrays: np.ndarray) -> list[Tensor]:
     if torch.device(device).type == "cuda":
         joined = joined.pin_memory().to(device, non_blocking=True)
     return list(joined.split([len(array) for array in arrays]))
-
-
-def _ranges(starts: Sequence[int] | np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return start, start + 1, ..., start + length − 1 of each pair, concatenated."""
-    before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(np.asarray(starts) - before, lengths)
 
 
 def _flat(rows: Iterable[Sequence[float]], count: int, dtype: type = np.int64) -> np.ndarray:

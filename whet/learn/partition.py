@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 
+from whet.learn.packing import RowSize
 from whet.learn.ranks import Ranks
 from whet.types import Sample
 
@@ -50,6 +51,10 @@ def assign(samples: Sequence[Sample], ranks: int, share_prefix: bool = True) -> 
 
 def _work(samples: Sequence[Sample]) -> int:
     """Return the forward cost of packed samples of one prompt: per token, its products and the tokens it attends to."""
+    if any(len(sample.branches) > 1 for sample in samples):
+        row = RowSize(share_prefix=True)
+        tokens = max(row.add(sample) for sample in samples)
+        return tokens * (_WIDTH + max(map(max, (sample.branches for sample in samples))) // 2)
     prompt = len(samples[0].prompt.ids)
     work = prompt * (_WIDTH + prompt // 2) if any(sample.ids for sample in samples) else 0
     return work + sum(len(s.ids) * (_WIDTH + prompt + len(s.ids) // 2) for s in samples)
@@ -110,18 +115,18 @@ def _units(
     samples: Sequence[Sample], written: list[int], share_prefix: bool, max_tokens: int
 ) -> Iterable[tuple[int, list[int]]]:
     """Yield packed size and indices of samples that stay together: a prompt's, cut where they exceed the budget."""
-    size, members = 0, list[int]()
+    size, members, row = 0, list[int](), RowSize(share_prefix)
     for i in written:
-        sample = samples[i]
-        prompt, response = len(sample.prompt.ids), len(sample.ids)
-        joins = bool(members) and share_prefix and sample.prompt is samples[members[-1]].prompt
-        if joins and size + response <= max_tokens:
-            size += response
+        joins = bool(members) and share_prefix and samples[i].prompt is samples[members[-1]].prompt
+        joined = row.add(samples[i]) if joins else 0
+        if joins and joined <= max_tokens:
+            size = joined
             members.append(i)
             continue
         if members:
             yield size, members
-        size, members = prompt + response, [i]
+        row = RowSize(share_prefix)
+        size, members = row.add(samples[i]), [i]
     if members:
         yield size, members
 

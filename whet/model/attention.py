@@ -11,8 +11,8 @@ Left out: attention sinks and soft-capped attention scores (Gemma 2, gpt-oss); `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
+from dataclasses import astuple, dataclass
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from transformers import AttentionInterface, PretrainedConfig
 
 from whet import kernels
 from whet.errors import UserError
+from whet.kernels.prefixes import prefix_rows
 
 NAME = "whet"
 
@@ -74,7 +75,10 @@ AttentionInterface.register(NAME, _attend)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Tokens [start, start + length) see each other causally, and all of the prefix tokens before them."""
+    """Tokens [start, start + length) see each other causally, and all of the prefix tokens before them.
+
+    The prefix is the beginning of another segment, and before it what that one has as prefix itself.
+    """
 
     start: int
     length: int
@@ -94,13 +98,16 @@ def packed_attention_for(segments: np.ndarray, device: torch.device | str) -> At
 class PackedAttention:
     """Variable-length attention over segments of one packed row, each with an optional shared prefix.
 
-    The prefix is itself a segment of the row: the prompt of several responses, packed once. Segments of similar size
-    are gathered into one padded call of torch's fused attention; padding lives only inside that call.
+    The prefix lies in other segments of the row: the prompt of several responses, packed once, or all that stands
+    before a branch. Segments of similar size are gathered into one padded call of torch's fused attention; padding
+    lives only inside that call.
     """
 
     def __init__(self, segments: Sequence[Segment], device: torch.device | str = "cpu") -> None:
         self.tokens = sum(s.length for s in segments)
-        self._buckets = [_Bucket(group, device) for group in _similar(segments)]
+        table = np.array([astuple(s) for s in segments], dtype=np.int64).reshape(-1, 4)
+        known = [_Known(s.start, s.length, rows) for s, rows in zip(segments, prefix_rows(table))]
+        self._buckets = [_Bucket(group, device) for group in _similar(known)]
         order = torch.cat([b.rows for b in self._buckets])
         self._scatter = torch.empty_like(order)
         self._scatter[order] = torch.arange(len(order), device=order.device)
@@ -116,9 +123,21 @@ class PackedAttention:
         return torch.cat(parts).index_select(0, self._scatter)
 
 
-def _similar(segments: Sequence[Segment], waste: float = 1.3) -> list[list[Segment]]:
+class _Known(NamedTuple):
+    """A segment, and the rows of all that stands before it."""
+
+    start: int
+    length: int
+    prefix: np.ndarray
+
+    @property
+    def prefix_length(self) -> int:
+        return len(self.prefix)
+
+
+def _similar(segments: Sequence[_Known], waste: float = 1.3) -> list[list[_Known]]:
     """Split segments into groups whose padded size stays within `waste` of the largest member's."""
-    groups: list[list[Segment]] = []
+    groups: list[list[_Known]] = []
     for segment in sorted(segments, key=lambda s: (s.prefix_length > 0, s.length, s.prefix_length)):
         if groups:
             first = groups[-1][0]
@@ -135,10 +154,10 @@ def _similar(segments: Sequence[Segment], waste: float = 1.3) -> list[list[Segme
 class _Bucket:
     """Segments padded together: (S, L) queries against (S, P + L) keys."""
 
-    def __init__(self, segments: Sequence[Segment], device: torch.device | str) -> None:
-        start, length, prefix_start, prefix_length = (
+    def __init__(self, segments: Sequence[_Known], device: torch.device | str) -> None:
+        start, length, prefix_length = (
             torch.tensor(column, device=device)
-            for column in zip(*((s.start, s.length, s.prefix_start, s.prefix_length) for s in segments))
+            for column in zip(*((s.start, s.length, s.prefix_length) for s in segments))
         )
         L, P = int(length.max()), int(prefix_length.max())
         own = torch.arange(L, device=device)
@@ -146,7 +165,10 @@ class _Bucket:
         queries = (start[:, None] + own).where(self.valid, start[:, None])
         prefix = torch.arange(P, device=device)
         self._prefix_valid = prefix < prefix_length[:, None]  # (S, P)
-        keys = (prefix_start[:, None] + prefix).where(self._prefix_valid, start[:, None])
+        rows = np.zeros((len(segments), P), dtype=np.int64)
+        for each, segment in zip(rows, segments):
+            each[: segment.prefix_length] = segment.prefix
+        keys = torch.from_numpy(rows).to(device).where(self._prefix_valid, start[:, None])
         self.shape = (len(segments), L)
         self.rows = queries[self.valid]  # packed token index of every real query, in bucket order
         self.dense = bool(self.valid.all())

@@ -13,6 +13,7 @@ from whet.kernels.layout import Layout
 from whet.kernels.packed_attention import packed_attention
 from whet.kernels.packed_attention_backward import packed_attention_backward
 from whet.kernels.paged_attention import paged_attention
+from whet.kernels.prefixes import prefix_rows
 from whet.model.attention import PackedAttention, Segment
 from whet.model.exact import in_exact_mode
 
@@ -51,14 +52,15 @@ class _RowsAsPages:
     """The packed row as a cache with pages of one token, so that decoding's own kernel can read it."""
 
     def __init__(self, segments: np.ndarray, device: torch.device | str) -> None:
-        length, prefix_length = segments[:, 1], segments[:, 3]
-        table = np.zeros((len(segments), int((prefix_length + length).max())), dtype=np.int32)
-        for row, (first, own, before, shared) in zip(table, segments.tolist()):
-            row[:shared] = np.arange(before, before + shared)
-            row[shared : shared + own] = np.arange(first, first + own)
-        tokens = int(length.sum())
+        prefixes = prefix_rows(segments)
+        longest = max(own + len(prefix) for own, prefix in zip(segments[:, 1].tolist(), prefixes))
+        table = np.zeros((len(segments), longest), dtype=np.int32)
+        tokens = int(segments[:, 1].sum())
         rows, lengths = np.zeros(tokens, dtype=np.int64), np.zeros(tokens, dtype=np.int32)
-        for i, (first, own, _, shared) in enumerate(segments.tolist()):
+        for i, (first, own, _, _) in enumerate(segments.tolist()):
+            shared = len(prefixes[i])
+            table[i, :shared] = prefixes[i]
+            table[i, shared : shared + own] = np.arange(first, first + own)
             rows[first : first + own] = i
             lengths[first : first + own] = shared + 1 + np.arange(own)
         self.table, self.rows_N, self.lengths_N = (torch.from_numpy(x).to(device) for x in (table, rows, lengths))

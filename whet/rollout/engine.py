@@ -144,7 +144,7 @@ class Engine(Protocol):
         """End samples that are being written, all or those of some ids; who waits is given them with finish "abort".
 
         They hold what was written if the engine has `partial`, and can be continued. Engines that cannot interrupt
-        what they do finish it.
+        what they do finish it. Of samples that nobody writes, those of some ids, what was kept is given back.
         """
         ...
 

@@ -75,6 +75,7 @@ class Episodes:
                 self._report(prompt, failure)
         finally:
             env.abandon()  # cancelled: closes what is still open, without waiting
+            give_back(self._engine, ids.start + index)
         return played.sample(self._conversations.filler)
 
     async def _play(self, env: EnvSession, played: _Played, ids: range) -> None:
@@ -159,6 +160,12 @@ class _Played:
             end=self.end,
             info=self.info,
         )
+
+
+def give_back(engine: Engine, sample_id: int) -> None:
+    """Tell an engine that nobody will continue a sample: what it kept of it is given back."""
+    if engine.capabilities.prefix_reuse:
+        engine.abort([sample_id])
 
 
 def play_all(

@@ -17,7 +17,7 @@ from whet.envs.host import EnvHost
 from whet.envs.session import BAD_RESULT, EnvFailure
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
-from whet.rollout.episodes import Finish, Limits, Report, gathered, share_prompts
+from whet.rollout.episodes import Finish, Limits, Report, gathered, give_back, share_prompts
 from whet.rollout.sessions import Asked, Recording
 from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
@@ -61,6 +61,7 @@ class HarnessEpisodes:
         finally:
             # 1. From here on nothing is recorded, whatever of the harness still runs.
             await asyncio.shield(harness.server.end(key))
+            give_back(self._engine, ids.start + index)
         failure = session.judge(failure, scores, harness.needs_reward)
         if failure is not None:
             self._report(prompt, failure)

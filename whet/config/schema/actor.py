@@ -50,7 +50,7 @@ class ActorConfig:
         "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
         least=1,
     )
-    share_prefix: bool = key(True, "pack a prompt once for all its samples")
+    share_prefix: bool = key(True, "pack once what samples have in common: prompts, and beginnings of episodes")
     recompute_old_log_probs: bool | None = key(
         None, "compute old log-probs in a pass of their own; null = only when the sampler's are not the same numbers"
     )
@@ -119,7 +119,7 @@ class CriticConfig:
         "tokens per packed micro-batch; null = as memory allows (GPU), micro_batch_size full samples (CPU)",
         least=1,
     )
-    share_prefix: bool = key(True, "pack a prompt once for all its samples")
+    share_prefix: bool = key(True, "pack once what samples have in common: prompts, and beginnings of episodes")
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)
     cliprange_value: float = key(0.5, "how far a value may move from the old one", above=0)
     loss_avg_mode: str = key("token", "how token losses are averaged", choices=AVG_MODES)

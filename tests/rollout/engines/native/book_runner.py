@@ -11,7 +11,7 @@ from zlib import crc32
 
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
-from whet.rollout.engines.native.pages import PAGE, PromptPages
+from whet.rollout.engines.native.pages import PAGE, KeptPages, PromptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sequence import Chunk, Sequence
 from whet.types import Prompt
@@ -59,7 +59,8 @@ class BookRunner:
 
     model: Any = None
     vocab_size = VOCABULARY
-    reports_tops = keeps = False
+    reports_tops = False
+    keeps, most_kept = True, 64
 
     def __init__(self, storage: BookStorage, ends: frozenset[int]) -> None:
         self.storage, self.ends = storage, ends
@@ -143,8 +144,11 @@ class BookRunner:
         self.flight = launched
         return drawn
 
-    def keep(self, slot: int, sequence: Sequence) -> None:
-        pass
+    def keep(self, slot: int, sequence: Sequence) -> KeptPages | None:
+        return self.pages.keep(sequence)
+
+    def trim(self, kept: Any, tokens: int) -> KeptPages:
+        return self.pages.trim(kept, tokens)
 
     def release(self) -> None:
         self.flight = None

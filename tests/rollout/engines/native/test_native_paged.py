@@ -24,7 +24,7 @@ from whet.rollout.engines.native.flight import LOOKAHEAD
 from whet.rollout.engines.native.paged import PagedRunner
 from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.runner import ModelRunner
-from whet.types import Prompt, Sample
+from whet.types import Prompt, Sample, Segment
 
 pytestmark = pytest.mark.early
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -197,3 +197,33 @@ def test_what_never_fits_is_refused_and_the_engine_goes_on(paged: Make) -> None:
     with pytest.raises(UserError, match=r"row 0.*gpu_memory_utilization"):
         engine.generate(_prompts(3), SamplingParams(max_tokens=4 * PAGE))
     assert len(engine.generate(_prompts(3), SamplingParams(max_tokens=3))[0].ids) <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("anew", [False, True])
+def test_kept_pages_draw_what_a_whole_prefill_draws(paged: Make, plain: NativeEngine, anew: bool) -> None:
+    """Three turns of episodes over kept pages, of which the template rewrites the last one or nothing."""
+    prompts, params = _prompts(3, PAGE + 5), SamplingParams(max_tokens=5, seed=4, ignore_eos=True)
+
+    def play(engine: NativeEngine, keep: bool) -> tuple[list[Sample], list[int]]:
+        samples = engine.generate(prompts, replace(params, keep=keep), [0, 1])
+        read = []
+        for _ in range(2):
+            starts = []
+            for sample in samples:
+                behind = [7, 300, 8]
+                if anew:
+                    behind = [*sample.prompt.ids, *sample.ids[1:4], *behind]
+                starts.append(replace(sample, segments=[*sample.segments, Segment(behind, False, restart=anew)]))
+            before = engine.prefilled_tokens
+            samples = engine.generate(starts, replace(params, keep=keep), [0, 1])
+            read.append(engine.prefilled_tokens - before)
+        return samples, read
+
+    engine = paged()
+    (kept, read), (whole, _) = play(engine, True), play(plain, False)
+    _alike(kept, whole)
+    assert anew or read == [2 * 3, 2 * 3]
+    assert engine.capabilities.prefix_reuse
+    engine.release()
+    assert _all_pages_are_free(engine)

@@ -4,6 +4,9 @@ A sequence takes pages as it grows: before each window of tokens every running s
 sequence that waits takes pages for its prompt, for the tokens it has and for its first window, if some stay free:
 running sequences would otherwise run dry at once and it would be preempted again.
 
+A sample that will be continued may leave its pages here when it ends. They are given up, the oldest first, before
+anybody goes without: what they held is then read again.
+
 Contract: `reserve`, `grow` and `evict` never block. The engine evicts what waits and then preempts the youngest that
 run until the others can grow, so that the oldest always proceeds; `check` refuses what would not fit alone.
 """
@@ -15,7 +18,7 @@ from typing import cast
 
 from whet.errors import UserError
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.pages import PAGE, PagePool, PromptPages, prompt_pages, sample_pages
+from whet.rollout.engines.native.pages import PAGE, KeptPages, PagePool, PromptPages, prompt_pages, sample_pages
 from whet.rollout.engines.native.sequence import Reading, Request, Sequence
 from whet.rollout.engines.native.storage import PageStorage
 from whet.types import Prompt
@@ -31,6 +34,7 @@ class PageAllocator:
         self.storage, self._window = storage, window
         self.pool = PagePool(1)
         self._holders = 0  # sequences that hold pages of their own
+        self._kept: dict[KeptPages, None] = {}  # oldest first
         self._limit: int | None = None  # pages that the storage has room for; measured when the cache is taken
         self._wanted = 0  # pages that it had when it was last released
 
@@ -49,19 +53,25 @@ class PageAllocator:
         request = sequence.request
         # 1. The prompt's pages, unless another sample has brought them, and those of the first window.
         held = cast("PromptPages | None", request.prefilled)
-        prompt = prompt_pages(request.prompt) if held is None else 0
+        kept = request.kept if held is None and isinstance(request.kept, KeptPages) else KeptPages([], [])
+        prompt = prompt_pages(request.prompt) - len(kept.pages) if held is None else 0
         own = self._own_pages(sequence)
         # 2. One page for every other sequence stays free; more where a preempted one brings many tokens to read.
         spare = self._holders * (1 + len(sequence.ids) // (_WORTH * PAGE))
+        self._kept.pop(kept, None)  # while pages are looked for, its own are not given up
         pages = self._take(prompt + own, spare)
         if pages is None:
+            if kept.pages:
+                self._kept[kept] = None
             return False
         # 3. A prompt is read without its last token, a response without its last and with the prompt's last.
         before = len(request.prompt.ids) - 1
         if held is None:
-            partly = before % PAGE != 0
-            held = request.prefilled = PromptPages(pages[:prompt], pages[prompt - 1] if partly else None)
-            request.reading = Reading(request, None, 0, before) if before else None
+            known = len(kept.ids)
+            listed = kept.forget() + pages[:prompt]
+            held = request.prefilled = PromptPages(listed, listed[-1] if before % PAGE else None)
+            request.reading = Reading(request, None, known, before) if before > known else None
+            request.kept = None
         sequence.pages = pages[prompt:]
         if sequence.ids:
             sequence.reading = Reading(request, sequence, before, before + len(sequence.ids))
@@ -92,7 +102,7 @@ class PageAllocator:
 
         Those of its prompt too, unless another of its samples holds pages behind them.
         """
-        freed = self._take_back(sequence)
+        freed = self._take_back(sequence) | self._give_up(sequence.request.kept)
         held = cast("PromptPages | None", sequence.request.prefilled)
         if held is not None and held.users == 0:
             self._take_back_prompt(sequence.request)
@@ -103,8 +113,43 @@ class PageAllocator:
         """Take back the pages of a sequence that has ended and, after the last of its request, the prompt's."""
         # A window that is under way may still write there. The next owner's writes are queued behind it.
         self._take_back(sequence)
+        self._give_up(sequence.request.kept)
         if sequence.request.unfinished == 0 and sequence.request.prefilled is not None:
             self._take_back_prompt(sequence.request)
+
+    def keep(self, sequence: Sequence) -> KeptPages | None:
+        """Hold on to the pages of a running sequence that has ended; None where they are not its own alone.
+
+        Its last token was drawn and not read, and has no keys and values yet.
+        """
+        request, held = sequence.request, cast("PromptPages | None", sequence.request.prefilled)
+        if held is None or not sequence.ids or request.params.n > 1 or request.prompt.media is not None:
+            return None
+        ids, listed = request.prompt.ids + sequence.ids[:-1], held.shared + sequence.pages
+        count = -(-len(ids) // PAGE)
+        self.pool.give(listed[count:] + ([] if held.tail is None else [held.tail]))
+        sequence.pages, request.prefilled = [], None
+        self._holders -= 1
+        kept = KeptPages(ids, listed[:count])
+        self._kept[kept] = None
+        return kept
+
+    def trim(self, kept: KeptPages, tokens: int) -> KeptPages:
+        """Give up all that is kept of a sample behind its first tokens; return what is left."""
+        count = -(-tokens // PAGE)
+        self.pool.give(kept.pages[count:])
+        kept.ids, kept.pages = kept.ids[:tokens], kept.pages[:count]
+        if not kept.pages:
+            self._kept.pop(kept, None)
+        return kept
+
+    def _give_up(self, kept: object) -> bool:
+        """Take back what was kept and nobody has continued yet; False if there is nothing."""
+        if not isinstance(kept, KeptPages) or not kept.pages:
+            return False
+        self._kept.pop(kept, None)
+        self.pool.give(kept.forget())
+        return True
 
     def release(self) -> None:
         """Give the storage's memory back; nobody may hold a page."""
@@ -115,6 +160,9 @@ class PageAllocator:
 
     def reset(self) -> None:
         """Take back all pages, whoever holds them."""
+        for kept in self._kept:
+            kept.forget()
+        self._kept.clear()
         self.pool, self._holders = PagePool(self.pool.pages), 0
 
     def _own_pages(self, sequence: Sequence) -> int:
@@ -127,6 +175,10 @@ class PageAllocator:
         short = count + spare - self.pool.free
         if short > 0:
             self._enlarge(self.pool.pages + short)
+        short = count + spare - self.pool.free
+        if 0 < short <= sum(len(kept.pages) for kept in self._kept):
+            while count + spare > self.pool.free:
+                self._give_up(next(iter(self._kept)))
         return self.pool.take(count) if count + spare <= self.pool.free else None
 
     def _enlarge(self, pages: int) -> None:

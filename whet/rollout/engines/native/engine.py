@@ -156,13 +156,13 @@ class NativeEngine(StepLoop):
         with self.pause():
             self._append(self._runner.settle())  # drawn with the old weights
             self._remove_finished()
-            self._kept.clear()
+            self._forget()
             self.version = version
 
     def release(self) -> None:
         """Give the cache's memory back unless something is being decoded; the next step takes what it needs."""
         with self.pause():
-            self._kept.clear()
+            self._forget()
             self._join_and_leave()
             if not self._scheduler.running:
                 for sequence in self._scheduler.waiting:

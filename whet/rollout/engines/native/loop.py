@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +19,7 @@ from whet.errors import UserError
 from whet.model.modality import check_prompt
 from whet.rollout.engine import Begun, SamplingParams
 from whet.rollout.engines.native.inbox import Inbox
+from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.scheduler import Scheduler
 from whet.rollout.engines.native.sequence import Kept, Request, Sequence
@@ -47,9 +48,10 @@ class StepLoop(Inbox):
         self._prefill_tokens = max_num_batched_tokens
         self._turnstile = threading.RLock()  # passed before each step, so that who pauses need not outrun who steps
         self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
-        self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
+        self._kept: OrderedDict[tuple[int, int], Kept | KeptPages] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
         self.preemptions = 0  # sequences that gave their memory to older ones, so far
+        self.prefilled_tokens = 0  # tokens that prefills have read, so far
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -81,6 +83,7 @@ class StepLoop(Inbox):
         self._make_room()
         # 3. Memory for those next in line, and a part of what must be read for them.
         if chunks := scheduler.to_prefill(self._prefill_tokens, runner.reserve):
+            self.prefilled_tokens += sum(stop - reading.at for reading, stop in chunks)
             runner.prefill(chunks)
         # 4. Slots for those that have everything; a first token may already be the end.
         proceeded = bool(chunks)
@@ -153,15 +156,20 @@ class StepLoop(Inbox):
 
     def _join(self, request: Request) -> None:
         params, ids = request.params, request.prompt.ids
-        kept = self._kept.pop((params.seed, request.sample_id), None)
-        # What was kept under this id serves whoever goes on with the same tokens, and nobody else.
-        if kept is not None and params.n == 1 and request.prompt.media is None and ids[: len(kept.ids)] == kept.ids:
-            request.kept = kept if len(kept.ids) < len(ids) else None
+        # What was kept under this id serves whoever goes on with the same tokens, as far as they are the same.
+        if (kept := self._kept.pop((params.seed, request.sample_id), None)) is not None:
+            serves = params.n == 1 and request.prompt.media is None
+            common = min(_common(kept.ids, ids), len(ids) - 1) if serves else 0
+            kept = self._runner.trim(kept, common)
+            request.kept = kept if common else None
         self._scheduler.add(request)
 
     def _abort(self, sample_ids: frozenset[int] | None) -> None:
         writing = [*self._scheduler.running, *self._scheduler.waiting]
         self._leave([s for s in writing if sample_ids is None or s.request.sample_id + s.index in sample_ids])
+        if sample_ids is not None:
+            written = {s.request.sample_id + s.index for s in writing}
+            self._forget(lambda key: key[1] in sample_ids and key[1] not in written)
 
     def _leave(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
@@ -205,9 +213,17 @@ class StepLoop(Inbox):
         slot = next((slot for slot, each in enumerate(self._scheduler.running) if each is sequence), None)
         kept = self._runner.keep(slot, sequence) if slot is not None else None
         if kept is not None:
-            self._kept[sequence.request.params.seed, sequence.request.sample_id + sequence.index] = kept
-            while len(self._kept) > self._scheduler.max_num_seqs:
-                self._kept.popitem(last=False)
+            key = (sequence.request.params.seed, sequence.request.sample_id + sequence.index)
+            if (before := self._kept.pop(key, None)) is not None:  # of another request with this id
+                self._runner.trim(before, 0)
+            self._kept[key] = kept
+            while len(self._kept) > self._scheduler.max_num_seqs * self._runner.most_kept:
+                self._runner.trim(self._kept.popitem(last=False)[1], 0)
+
+    def _forget(self, leaves: Callable[[tuple[int, int]], bool] = lambda key: True) -> None:
+        """Give back what was kept of samples, of all or of some by (seed, sample id)."""
+        for key in [key for key in self._kept if leaves(key)]:
+            self._runner.trim(self._kept.pop(key), 0)
 
     def _remove_finished(self) -> None:
         before = len(self._scheduler.running)
@@ -245,3 +261,11 @@ class StepLoop(Inbox):
         self._scheduler.waiting.clear()
         self._runner.reset()
         self._kept.clear()
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Return how many first tokens are the same."""
+    n = min(len(one), len(other))
+    if one[:n] == other[:n]:
+        return n
+    return next(i for i, (a, b) in enumerate(zip(one, other)) if a != b)

@@ -26,11 +26,11 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
-from whet.rollout.engines.native.pages import PAGE, PromptPages
+from whet.rollout.engines.native.pages import PAGE, KeptPages, PromptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sampler import never_sampled
 from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
-from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Sequence, lay_chunks
+from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Kept, Sequence, lay_chunks
 from whet.rollout.engines.native.slots import How, bucket, facts_of, how_of
 from whet.rollout.engines.native.storage import PageStorage
 from whet.rollout.engines.native.verifying import Verifier
@@ -41,7 +41,8 @@ class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
     reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
-    keeps = False  # a sample that has ended gives its pages back: a continued one is read whole
+    keeps = True
+    most_kept = 64  # samples for each slot; their pages are taken where others need them
 
     def __init__(
         self,
@@ -202,8 +203,13 @@ class PagedRunner:
         flight, self._flight = self._flight, None
         return [] if flight is None else [flight.read()]
 
-    def keep(self, slot: int, sequence: Sequence) -> None:
-        """Keep nothing."""
+    def keep(self, slot: int, sequence: Sequence) -> KeptPages | None:
+        """Hold on to a sequence's pages."""
+        return self._pages.keep(sequence)
+
+    def trim(self, kept: Kept | KeptPages, tokens: int) -> KeptPages:
+        """Give back the pages behind the first tokens of what was kept."""
+        return self._pages.trim(cast(KeptPages, kept), tokens)
 
     # Tokens
 

@@ -28,6 +28,19 @@ class PromptPages:
         return self.pages if self.tail is None else self.pages[:-1]
 
 
+@dataclass(slots=True, eq=False)
+class KeptPages:
+    """Pages of a sample that will be continued; both lists are empty once they were given up."""
+
+    ids: list[int]  # tokens whose keys and values the pages hold
+    pages: list[int]
+
+    def forget(self) -> list[int]:
+        """Give up everything; return the pages."""
+        pages, self.ids, self.pages = self.pages, [], []
+        return pages
+
+
 class PagePool:
     """Numbers of free pages. Page 0 is never handed out: slots that have ended write there."""
 

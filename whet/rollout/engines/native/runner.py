@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from whet.model.load import head_of, hidden_states
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.cache import DecodeAttention, ExtendAttention, PrefillAttention, SlotCache
+from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
 from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence, lay_chunks
 from whet.rollout.uniforms import uniforms
@@ -37,6 +38,7 @@ class ModelRunner:
 
     reports_tops = True
     keeps = True
+    most_kept = 1  # samples for each slot, of which it makes copies
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -142,6 +144,11 @@ class ModelRunner:
             return None
         ids = [*sequence.request.prompt.ids, *sequence.ids[:-1]]
         return Kept(ids, self.cache.data[:, :, slot, : len(ids)].clone())
+
+    def trim(self, kept: Kept | KeptPages, tokens: int) -> Kept:
+        """Leave the first tokens of what was kept."""
+        kept = cast(Kept, kept)
+        return kept if tokens == len(kept.ids) else Kept(kept.ids[:tokens], kept.kv[:, :, :tokens])
 
     def finished(self, sequence: Sequence) -> None:
         """A prompt is kept until its request has ended."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from transformers import PreTrainedModel
 
 from whet.rollout.engine import SamplingParams
+from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sequence import Chunk, Kept, Sequence
 from whet.types import Prompt
@@ -19,6 +20,7 @@ class Runner(Protocol):
     vocab_size: int
     reports_tops: bool  # whether it can say which tokens were likeliest
     keeps: bool  # whether it can go on from keys and values that were kept
+    most_kept: int  # samples that are kept at most, for each slot
 
     def check(self, prompt: Prompt, params: SamplingParams) -> None:
         """Raise a `UserError` for a request that could never run; may be called from any thread."""
@@ -59,8 +61,12 @@ class Runner(Protocol):
         """Return what was drawn and not returned yet, without drawing more."""
         ...
 
-    def keep(self, slot: int, sequence: Sequence) -> Kept | None:
-        """Copy the keys and values of a sequence that has just ended in a slot; None where it cannot."""
+    def keep(self, slot: int, sequence: Sequence) -> Kept | KeptPages | None:
+        """Hold on to the keys and values of a sequence that has just ended in a slot; None where it cannot."""
+        ...
+
+    def trim(self, kept: Kept | KeptPages, tokens: int) -> Kept | KeptPages:
+        """Leave the first tokens of what was kept and give back the rest, which with 0 tokens is everything."""
         ...
 
     def finished(self, sequence: Sequence) -> None:

@@ -17,7 +17,7 @@ from whet.types import FinishReason, Prompt, Sample
 
 if TYPE_CHECKING:
     from whet.model.vision import RowMedia, Vision
-    from whet.rollout.engines.native.pages import PromptPages
+    from whet.rollout.engines.native.pages import KeptPages, PromptPages
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +80,7 @@ class Request:
     error: BaseException | None = None  # what kept it from being finished
     sample_id: int = 0  # of the first sequence; the others follow
     begun: Begun | None = None  # the sample that is continued; None for a prompt
-    kept: Kept | None = None  # what need not be computed again of the prompt
+    kept: Kept | KeptPages | None = None  # what need not be computed again of the prompt
 
     def raise_error(self) -> None:
         """Tell the caller what kept the request from being finished, if anything did."""
