@@ -96,7 +96,7 @@ def _backward(hidden: torch.Tensor, model: PreTrainedModel) -> dict[str, torch.T
 def test_the_fused_decoder_computes_a_mixture_and_replays_routing_as_the_modules_do() -> None:
     # Layer 1 of 3 has an MLP: layers with experts are counted by themselves.
     model = _model(num_hidden_layers=3, mlp_only_layers=[1], num_experts=5)
-    told = torch.randint(5, (5, 2, 1)).expand(-1, -1, 2).clone()
+    told = torch.randint(5, (5, 2, 1), device=DEVICE).expand(-1, -1, 2).clone()
     told[..., 1] = (told[..., 0] + 1) % 5
     told[2] = -1  # left to the router
     expected = [_pass(model, None), _pass(model, Replay(told))]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from whet.model.attention import Attention, packed_attention_for
+from whet.model.routing import Routing, replay_of
 from whet.types import Media, Prompt, Sample
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Packed:
     place_M: Tensor  # where each response token lies in the flattened (B, T) of the micro-batch
     shape: tuple[int, int]  # (B, T)
     media: RowMedia | None = None  # images and videos of the row's prompts; None for a text model
+    routing: Routing | None = None  # experts that the sampler sent the tokens to, where it wrote them down
     join: Callable[[Tensor], Tensor] | None = None  # values of this rank's tokens -> values of all M, on every rank
 
     def unpack(self, values_M: Tensor) -> Tensor:
@@ -131,7 +133,24 @@ def pack(
         place_M=place,
         shape=(len(samples), T),
         media=None if vision is None else vision.row_media(media, device),
+        routing=_routing(row, device),
     )
+
+
+def _routing(row: _Row, device: torch.device | str) -> Routing | None:
+    """Return the recorded routing of the row's tokens; prompts take that of the first sample that has any."""
+    recorded = [(at, s) for at, s in zip(row.starts, row.samples) if s.routing is not None and len(s.branches) == 1]
+    if not recorded:
+        return None
+    like = recorded[0][1].routing
+    routing_NLK = np.full((row.length, *like.shape[1:]), np.iinfo(like.dtype).max, dtype=like.dtype)
+    known = {id(sample.prompt): sample.routing for _, sample in reversed(recorded)}
+    for at, prompt in row.prompts:
+        if id(prompt) in known:
+            routing_NLK[at : at + len(prompt.ids)] = known[id(prompt)][: len(prompt.ids)]
+    for at, sample in recorded:
+        routing_NLK[at : at + len(sample.ids) - 1] = sample.routing[len(sample.prompt.ids) :]
+    return replay_of(routing_NLK, device)
 
 
 def _positions(

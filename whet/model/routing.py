@@ -22,6 +22,7 @@ from whet.errors import UserError
 from whet.model.modality import text_model
 
 _HOOKED: WeakSet[nn.Module] = WeakSet()
+_REPLAYING: WeakSet[nn.Module] = WeakSet()
 
 
 class Routing(Protocol):
@@ -86,12 +87,45 @@ class RoutingShape:
     @property
     def dtype(self) -> torch.dtype:
         """The narrowest dtype of an expert's number: what a token's record takes is K·L of them."""
-        return torch.uint8 if self.experts <= 256 else torch.int16
+        return torch.uint8 if self.experts < 255 else torch.int16
 
-    def empty(self, tokens: int) -> np.ndarray:
-        """A record (tokens, L, K) on the host, to be filled."""
-        dtype = np.uint8 if self.experts <= 256 else np.int16
-        return np.empty((tokens, self.layers, self.top_k), dtype=dtype)
+    def buffer(self, tokens: int, device: torch.device) -> Tensor:
+        """A buffer (L, tokens, K) that a pass is recorded to."""
+        return torch.zeros(self.layers, tokens, self.top_k, dtype=self.dtype, device=device)
+
+
+def replay_routing(model: nn.Module) -> None:
+    """Let the learner's passes of this model replay what its samples recorded."""
+    _REPLAYING.add(model)
+
+
+def replays(model: nn.Module) -> bool:
+    """Return True if passes of a model replay recorded routing: the policy, and no reference or teacher."""
+    return model in _REPLAYING
+
+
+def joined_routing(parts: list[np.ndarray], start: int, earlier: np.ndarray | None, tokens: int) -> np.ndarray:
+    """Routing of a sample's first `tokens` tokens: `parts` follow each other from token `start` on.
+
+    For tokens of a sample that was continued the `earlier` routing holds: they were sampled with it. What nobody
+    recorded is unknown.
+    """
+    read = np.concatenate(parts)[: max(0, tokens - start)]
+    routing = np.full((tokens, *read.shape[1:]), np.iinfo(read.dtype).max, dtype=read.dtype)
+    routing[start : start + len(read)] = read
+    if earlier is not None:
+        routing[: len(earlier)] = earlier[:tokens]
+    return routing
+
+
+def replay_of(routing_NLK: np.ndarray, device: torch.device | str) -> Replay:
+    """Replay the recorded routing of a row; unknown experts are left to the router."""
+    known = routing_NLK.astype(np.int32)
+    known[routing_NLK == np.iinfo(routing_NLK.dtype).max] = -1
+    tensor = torch.from_numpy(known)
+    if torch.device(device).type == "cuda":
+        tensor = tensor.pin_memory()
+    return Replay(tensor.to(device, non_blocking=True))
 
 
 def mixtures(model: PreTrainedModel) -> list[Any]:

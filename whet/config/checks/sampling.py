@@ -99,6 +99,18 @@ def _adapters(config: Config) -> Iterator[str]:
         )
 
 
+def _routing(config: Config) -> Iterator[str]:
+    rollout, actor = config.worker.rollout, config.worker.actor
+    if not rollout.replay_routing:
+        return
+    for name, given in (("speculate", rollout.speculate), ("exact", rollout.exact)):
+        if given:
+            yield f"worker.rollout.replay_routing=true cannot go with worker.rollout.{name}=true; set one to false"
+    for name, size in (("tensor_parallel_size", actor.tensor_parallel_size), ("ulysses_size", actor.ulysses_size)):
+        if size > 1:
+            yield f"worker.rollout.replay_routing=true needs whole layers and rows: set worker.actor.{name} to 1"
+
+
 SAMPLING_CHECKS: tuple[Check, ...] = (
     _values,
     refusals,
@@ -109,6 +121,7 @@ SAMPLING_CHECKS: tuple[Check, ...] = (
     _lengths,
     _pixels,
     _adapters,
+    _routing,
     engine_problems,
     parallel_problems,
 )

@@ -19,6 +19,7 @@ ENGINE_KEYS = (
     "python",
     "exact",
     "speculate",
+    "replay_routing",
     "server_address",
     "free_cache_engine",
     "tensor_parallel_size",
@@ -58,6 +59,9 @@ class RolloutConfig:
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
     speculate: bool = key(
         False, "native, on a GPU: guess tokens of the last sequences from what was written, and check them together"
+    )
+    replay_routing: bool = key(
+        False, "native, mixtures of experts: the learner sends each token to the experts that it was sampled with"
     )
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")

@@ -51,12 +51,15 @@ class NativeEngine(StepLoop):
         memory_share: float = 0.6,
         eager: bool = False,
         speculate: bool = False,
+        record_routing: bool = False,
     ) -> None:
         """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs.
 
-        `speculate` guesses tokens of the last few sequences there, and draws the same samples.
+        `speculate` guesses tokens of the last few sequences there, and draws the same samples. `record_routing` gives
+        samples the experts that their tokens were sent to.
         """
-        runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)
+        sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
+        runner = _runner_for(model, *sizes, eager, speculate, record_routing)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
 
     @property
@@ -181,14 +184,15 @@ def _runner_for(
     memory_share: float,
     eager: bool,
     speculate: bool,
+    record_routing: bool,
 ) -> Runner:
     """Pages and captured graphs where the device has them, slots elsewhere."""
     if not has_kernels(model):
-        return ModelRunner(model)
+        return ModelRunner(model, record_routing)
     if model.device.type != "cuda":  # triton's interpreter
         from whet.rollout.engines.native.paged import PagedRunner
 
-        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, speculate=speculate)
+        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, None, speculate, record_routing)
     from whet.rollout.engines.native.graph import GraphRunner  # imports triton, which not every machine has
 
-    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)
+    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate, record_routing)

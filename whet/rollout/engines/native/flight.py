@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,10 @@ LOOKAHEAD = 8  # tokens of a window: those that are drawn between two looks of t
 class Flight:
     """Tokens and log-probs (LOOKAHEAD, B) being copied to pinned memory, and the sequences they belong to."""
 
-    def __init__(self, sequences: list[Sequence], tokens: Tensor, log_probs: Tensor) -> None:
+    def __init__(
+        self, sequences: list[Sequence], tokens: Tensor, log_probs: Tensor, routes: Tensor | None = None
+    ) -> None:
+        """`routes` (LOOKAHEAD, L, B, K) are the experts of the tokens that were read."""
         self._sequences, B = sequences, len(sequences)
         for sequence in sequences:
             sequence.ahead += LOOKAHEAD
@@ -23,6 +27,11 @@ class Flight:
         self._log_probs = torch.empty(log_probs.shape, dtype=log_probs.dtype, pin_memory=cuda)[:, :B]
         self._tokens.copy_(tokens[:, :B], non_blocking=True)
         self._log_probs.copy_(log_probs[:, :B], non_blocking=True)
+        self._routes: Tensor | None = None
+        if routes is not None:  # (B, LOOKAHEAD, L, K): what a sequence has lies together
+            own = routes[:, :, :B].permute(2, 0, 1, 3).contiguous()
+            self._routes = torch.empty(own.shape, dtype=own.dtype, pin_memory=cuda)
+            self._routes.copy_(own, non_blocking=True)
         self._landed = torch.cuda.Event() if cuda else None
         if self._landed is not None:
             self._landed.record()
@@ -35,8 +44,10 @@ class Flight:
             sequence.ahead -= LOOKAHEAD
         tokens, log_probs = self._tokens.numpy().T, self._log_probs.numpy().T
         counts = (tokens >= 0).sum(axis=1).tolist()
+        routes = {} if self._routes is None else dict(zip(self._sequences, np.array(self._routes.numpy())))
         return Drawn(
             self._sequences,
             [row[:n] for row, n in zip(tokens.tolist(), counts)],
             [row[:n] for row, n in zip(log_probs.tolist(), counts)],
+            routes=routes,
         )

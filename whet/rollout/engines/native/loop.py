@@ -174,7 +174,7 @@ class StepLoop(Inbox):
 
     def _append(self, drawn: list[Drawn]) -> None:
         """Add tokens to the sequences that go on, and see which are finished by them."""
-        for sequence, tokens, log_probs, tops in (each for some in drawn for each in some):
+        for batch, (sequence, tokens, log_probs, tops) in ((some, each) for some in drawn for each in some):
             if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
                 continue
             if not sequence.marks or sequence.marks[-1][1] != self.version:
@@ -182,6 +182,7 @@ class StepLoop(Inbox):
             taken, finish = self._stop(sequence, tokens)
             sequence.ids += tokens[:taken]
             sequence.tops += tops[:taken]
+            batch.take_routes(sequence, taken)
             sequence.log_probs += log_probs[:taken]
             sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
             if sequence.finish is not None:

@@ -24,9 +24,12 @@ CAPABILITIES = partial(
 
 
 def _open(opening: Opening) -> Engine:
+    from whet.model.routing import replay_routing
     from whet.rollout.engines.native.engine import NativeEngine
 
     rollout = opening.config.worker.rollout
+    if rollout.replay_routing:
+        replay_routing(opening.policy)
     return NativeEngine(
         opening.policy,
         opening.tokenizer,
@@ -37,7 +40,8 @@ def _open(opening: Opening) -> Engine:
         memory_share=rollout.gpu_memory_utilization,
         eager=rollout.enforce_eager or opening.moving,
         speculate=rollout.speculate,
+        record_routing=rollout.replay_routing,
     )
 
 
-SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact", "speculate"}))
+SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact", "speculate", "replay_routing"}))
