@@ -19,6 +19,7 @@ from whet.learn.log_probs import token_log_probs
 from whet.learn.packing import Packed, pack
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
+from whet.model.fp8 import rounding_of
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
 from whet.model.modality import vision_of
@@ -71,7 +72,8 @@ def response_hidden_states(model: PreTrainedModel, packed: Packed) -> Tensor:
     """Return (M, H): the hidden state that predicts each response token."""
     routing = packed.routing if replays(model) else None
     row = (packed.ids_N, packed.positions_N, packed.attention, packed.media)
-    return hidden_states(model, *row, routing)[packed.rows_M]
+    with rounding_of(model):
+        return hidden_states(model, *row, routing)[packed.rows_M]
 
 
 @torch.no_grad()

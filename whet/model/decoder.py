@@ -7,6 +7,7 @@ sampler compute alike. Whatever is read from the modules is checked against them
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate
 from typing import Any
 from weakref import ref
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.blocks import attention_input, attention_input_to_pages, final_norm, rms_norm
 from whet.model.feed_forward import feed_forward
+from whet.model.fp8 import recompute_contexts
 from whet.model.low_rank import projected
 from whet.model.mixture import mixture
 from whet.model.modality import as_batch
@@ -58,7 +60,11 @@ class FusedDecoder:
         recompute = model is not None and model.is_gradient_checkpointing and torch.is_grad_enabled()
         for index, layer in enumerate(structure.layers):
             given: Any = (index, layer, delta, residual, ropes[layer.rope], how, routing)
-            delta, residual = checkpoint(self._layer, *given, use_reentrant=False) if recompute else self._layer(*given)
+            if recompute:
+                contexts = partial(recompute_contexts, model)
+                delta, residual = checkpoint(self._layer, *given, use_reentrant=False, context_fn=contexts)
+            else:
+                delta, residual = self._layer(*given)
             if embedded is not None and index < len(embedded.deep):
                 delta = delta.index_add(0, embedded.rows, embedded.deep[index])
         assert residual is not None

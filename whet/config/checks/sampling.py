@@ -111,6 +111,14 @@ def _routing(config: Config) -> Iterator[str]:
             yield f"worker.rollout.replay_routing=true needs whole layers and rows: set worker.actor.{name} to 1"
 
 
+def _quantization(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
+    if rollout.quantize_learner and rollout.quantization is None:
+        yield "worker.rollout.quantize_learner=true rounds as the sampler does: set worker.rollout.quantization=fp8 too"
+    if rollout.quantization and rollout.exact:
+        yield f"worker.rollout.quantization={rollout.quantization} has no exact form; set worker.rollout.exact=false"
+
+
 SAMPLING_CHECKS: tuple[Check, ...] = (
     _values,
     refusals,
@@ -122,6 +130,7 @@ SAMPLING_CHECKS: tuple[Check, ...] = (
     _pixels,
     _adapters,
     _routing,
+    _quantization,
     engine_problems,
     parallel_problems,
 )

@@ -90,6 +90,12 @@ def _correction(config: Config) -> Iterator[str]:
         yield f"{recompute}, but {SECTION}.bypass_mode=true takes the sampler's; keep one"
     if correction.active and not correction.bypass_mode and actor.recompute_old_log_probs is False:
         yield f"{recompute}, but {SECTION} compares the learner's log-probs with the sampler's; leave it out"
+    rollout = config.worker.rollout
+    if rollout.quantization and not (rollout.quantize_learner or correction.active):
+        yield (
+            f"worker.rollout.quantization={rollout.quantization} samples from other probabilities than the learner's: "
+            f"correct them with {SECTION}=decoupled_token_is, or set worker.rollout.quantize_learner=true"
+        )
     if correction.bypass_mode and actor.loss_type != "default":
         yield (
             f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "

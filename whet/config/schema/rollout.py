@@ -20,6 +20,8 @@ ENGINE_KEYS = (
     "exact",
     "speculate",
     "replay_routing",
+    "quantization",
+    "quantize_learner",
     "server_address",
     "free_cache_engine",
     "tensor_parallel_size",
@@ -63,6 +65,10 @@ class RolloutConfig:
     replay_routing: bool = key(
         False, "native, mixtures of experts: the learner sends each token to the experts that it was sampled with"
     )
+    quantization: str | None = key(
+        None, "native: sample with weights and activations rounded to 8-bit floats", choices=("fp8",)
+    )
+    quantize_learner: bool = key(False, "with quantization: the learner's forward pass rounds as the sampler does")
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     recompute_cache: bool | None = key(

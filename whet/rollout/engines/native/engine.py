@@ -20,6 +20,7 @@ from whet.rollout.spec import Capabilities
 from whet.types import Sample
 
 if TYPE_CHECKING:
+    from whet.model.fp8 import Fp8Weights
     from whet.rollout.engines.native.runner_protocol import Runner
 
 
@@ -52,15 +53,24 @@ class NativeEngine(StepLoop):
         eager: bool = False,
         speculate: bool = False,
         record_routing: bool = False,
+        fp8: bool = False,
     ) -> None:
         """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs.
 
         `speculate` guesses tokens of the last few sequences there, and draws the same samples. `record_routing` gives
-        samples the experts that their tokens were sent to.
+        samples the experts that their tokens were sent to. `fp8` computes with weights in 8 bits, rounded anew whenever
+        they are loaded.
         """
         sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
         runner = _runner_for(model, *sizes, eager, speculate, record_routing)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
+        self._fp8: Fp8Weights | None = None
+        if fp8:
+            from whet.model.fp8 import Fp8Mode, Fp8Weights
+
+            self._fp8 = Fp8Weights(model)
+            self._fp8.refresh()
+            self._mode = Fp8Mode(self._fp8)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -161,6 +171,8 @@ class NativeEngine(StepLoop):
             self._remove_finished()
             self._kept.clear()
             self.version = version
+            if self._fp8 is not None:
+                self._fp8.refresh()
 
     def release(self) -> None:
         """Give the cache's memory back unless something is being decoded; the next step takes what it needs."""

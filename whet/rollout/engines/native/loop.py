@@ -49,6 +49,7 @@ class StepLoop(Inbox):
         self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
         self._kept: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
+        self._mode: contextlib.AbstractContextManager[object] = contextlib.nullcontext()  # how the model computes
         self.preemptions = 0  # sequences that gave their memory to older ones, so far
 
     @contextlib.contextmanager
@@ -66,7 +67,8 @@ class StepLoop(Inbox):
         with self._turnstile:
             self._stepping.acquire()
         try:
-            return self._step()
+            with self._mode:
+                return self._step()
         except BaseException as error:
             self._fail_all(error)
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whet.errors import UserError
 from whet.rollout.spec import Capabilities, EngineSpec, Opening
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def _open(opening: Opening) -> Engine:
     rollout = opening.config.worker.rollout
     if rollout.replay_routing:
         replay_routing(opening.policy)
+    if rollout.quantization and opening.moving:
+        raise UserError(f"worker.rollout.quantization={rollout.quantization} is for one device; set it to null")
+    if rollout.quantize_learner:
+        from whet.model.fp8 import round_alike
+
+        round_alike(opening.policy)
     return NativeEngine(
         opening.policy,
         opening.tokenizer,
@@ -41,7 +48,9 @@ def _open(opening: Opening) -> Engine:
         eager=rollout.enforce_eager or opening.moving,
         speculate=rollout.speculate,
         record_routing=rollout.replay_routing,
+        fp8=rollout.quantization == "fp8",
     )
 
 
-SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact", "speculate", "replay_routing"}))
+KEYS = frozenset({"exact", "speculate", "replay_routing", "quantization", "quantize_learner"})
+SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=KEYS)
