@@ -59,7 +59,7 @@ class BookRunner:
 
     model: Any = None
     vocab_size = VOCABULARY
-    reports_tops = keeps = False
+    keeps = False
 
     def __init__(self, storage: BookStorage, ends: frozenset[int]) -> None:
         self.storage, self.ends = storage, ends

@@ -197,3 +197,19 @@ def test_what_never_fits_is_refused_and_the_engine_goes_on(paged: Make) -> None:
     with pytest.raises(UserError, match=r"row 0.*gpu_memory_utilization"):
         engine.generate(_prompts(3), SamplingParams(max_tokens=4 * PAGE))
     assert len(engine.generate(_prompts(3), SamplingParams(max_tokens=3))[0].ids) <= 3
+
+
+def test_the_likeliest_tokens_are_those_of_the_plain_runner(paged: Make, plain: NativeEngine) -> None:
+    (prompt,) = _prompts(5)
+    asked = [SamplingParams(max_tokens=3, temperature=t, top_logprobs=k) for t, k in ((0.7, 3), (0.0, 0))]
+    found = []
+    for engine in (paged(2, frozenset()), plain):
+        requests = [engine.submit(prompt, params, i) for i, params in enumerate(asked)]
+        while any(request.unfinished for request in requests):
+            engine.step()
+        found.append([request.sequences[0].tops for request in requests])
+    (ours, none), (theirs, nothing) = found
+    assert none == nothing == []
+    assert [[token for token, _ in place] for place in ours] == [[token for token, _ in place] for place in theirs]
+    assert [v for p in ours for _, v in p] == pytest.approx([v for p in theirs for _, v in p], abs=1e-4)
+    assert len(ours) == len(theirs) == 3

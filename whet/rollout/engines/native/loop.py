@@ -147,11 +147,6 @@ class StepLoop(Inbox):
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
         check_prompt(self._runner.model, prompt)
         self._runner.check(prompt, params)
-        if params.top_logprobs and not self._runner.reports_tops:
-            raise UserError(
-                "top_logprobs: on a GPU the native engine knows the log-prob of the token it wrote and not those of "
-                "others; ask for 0"
-            )
 
     def _join(self, request: Request) -> None:
         params, ids = request.params, request.prompt.ids

@@ -34,6 +34,7 @@ from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
 from whet.rollout.engines.native.sequence import Chunk, Sequence, lay_chunks
 from whet.rollout.engines.native.slots import How, bucket, facts_of, how_of
 from whet.rollout.engines.native.storage import PageStorage
+from whet.rollout.engines.native.tops import WindowTops
 from whet.rollout.engines.native.verifying import Verifier
 from whet.types import Prompt
 
@@ -41,7 +42,6 @@ from whet.types import Prompt
 class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
-    reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
     keeps = False  # a sample that has ended gives its pages back: a continued one is read whole
 
     def __init__(
@@ -70,6 +70,7 @@ class PagedRunner:
         self._never = never_sampled(model.config, self.device)
         self._out_tokens = torch.zeros(LOOKAHEAD, max_num_seqs, dtype=torch.int32, device=self.device)
         self._out_log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
+        self._tops = WindowTops(max_num_seqs, self.device)
         self._routes = WindowRecord(model, max_num_seqs, self.device) if record_routing else None
         cuda = self.device.type == "cuda"
         self._processors = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 1
@@ -209,7 +210,7 @@ class PagedRunner:
     def _check_guesses(self, speculation: Speculation, running: list[Sequence]) -> list[Drawn] | None:
         """Draw several tokens of each of the last few sequences in one pass; None where that cannot be or is slow."""
         how = how_of(running)
-        if len(running) > MOST_SEQUENCES or how.temperature is None or how.filtered:
+        if len(running) > MOST_SEQUENCES or how.temperature is None or how.filtered or how.tops:
             speculation.forget()
             return None
         if (guesses := speculation.guesses(running)) is None:
@@ -232,7 +233,7 @@ class PagedRunner:
         self._state[slot_state.STEP] = 0
         self._window(B, how)
         routes = None if self._routes is None else self._routes.window
-        return Flight(list(running), self._out_tokens, self._out_log_probs, routes)
+        return Flight(list(running), self._out_tokens, self._out_log_probs, routes, self._tops.window(how.tops))
 
     def _window(self, B: int, how: How) -> None:
         """`LOOKAHEAD` tokens for the first B slots."""
@@ -255,6 +256,7 @@ class PagedRunner:
         logits_BV = head_of(self.model).logits(hidden_BH)
         if self._routes is not None:
             self._routes.keep(self._state[slot_state.STEP, :1])
+        self._tops.keep(how.tops, logits_BV, self._filters.first(B).temperature_B, self._state[slot_state.STEP, :1])
         # 3. Tokens (B,) and their log-probs (B,), the latter as the learner computes them.
         if how.temperature is not None and not how.filtered:
             possible_BV = logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))

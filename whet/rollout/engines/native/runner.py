@@ -46,7 +46,6 @@ class Drawn:
 class ModelRunner:
     """One token at a time over a cache of slots: the learner's module as it is, on any device."""
 
-    reports_tops = True
     keeps = True
 
     def __init__(self, model: PreTrainedModel, record_routing: bool = False) -> None:

@@ -17,7 +17,6 @@ class Runner(Protocol):
 
     model: PreTrainedModel
     vocab_size: int
-    reports_tops: bool  # whether it can say which tokens were likeliest
     keeps: bool  # whether it can go on from keys and values that were kept
 
     def check(self, prompt: Prompt, params: SamplingParams) -> None:
