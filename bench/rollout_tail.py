@@ -167,6 +167,7 @@ def main() -> None:
         speculate=arguments.speculate,
         record_routing=arguments.record_routing,
         fp8=arguments.fp8,
+        fp8_cache=arguments.fp8_cache,
     )
     prompts = made_prompts(workload, vocabulary)
     ready = time.perf_counter() - began
@@ -212,6 +213,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=0.6, help="gpu_memory_utilization")
     parser.add_argument("--speculate", action="store_true", help="guess tokens of the last sequences")
     parser.add_argument("--fp8", action="store_true", help="weights and activations in 8-bit floats")
+    parser.add_argument("--fp8-cache", action="store_true", help="keys and values in 8-bit floats")
     parser.add_argument("--record-routing", action="store_true", help="write down the experts of every token")
     parser.add_argument("--first-request", type=int, default=0, metavar="TOKENS", help="a short request goes first")
     parser.add_argument("--out", type=Path, help="a file for the result as JSON")

@@ -115,8 +115,9 @@ def _quantization(config: Config) -> Iterator[str]:
     rollout = config.worker.rollout
     if rollout.quantize_learner and rollout.quantization is None:
         yield "worker.rollout.quantize_learner=true rounds as the sampler does: set worker.rollout.quantization=fp8 too"
-    if rollout.quantization and rollout.exact:
-        yield f"worker.rollout.quantization={rollout.quantization} has no exact form; set worker.rollout.exact=false"
+    for name in ("quantization", "kv_cache_dtype"):
+        if getattr(rollout, name) and rollout.exact:
+            yield f"worker.rollout.{name}={getattr(rollout, name)} has no exact form; set worker.rollout.exact=false"
 
 
 SAMPLING_CHECKS: tuple[Check, ...] = (

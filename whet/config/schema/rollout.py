@@ -22,6 +22,7 @@ ENGINE_KEYS = (
     "replay_routing",
     "quantization",
     "quantize_learner",
+    "kv_cache_dtype",
     "server_address",
     "free_cache_engine",
     "tensor_parallel_size",
@@ -69,6 +70,9 @@ class RolloutConfig:
         None, "native: sample with weights and activations rounded to 8-bit floats", choices=("fp8",)
     )
     quantize_learner: bool = key(False, "with quantization: the learner's forward pass rounds as the sampler does")
+    kv_cache_dtype: str | None = key(
+        None, "native, on a GPU: keys and values of the cache in 8-bit floats; null = as computed", choices=("fp8",)
+    )
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     recompute_cache: bool | None = key(

@@ -33,8 +33,9 @@ class GraphRunner(PagedRunner):
         eager: bool = False,
         speculate: bool = False,
         record_routing: bool = False,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
-        storage = DeviceStorage(model, memory_share)
+        storage = DeviceStorage(model, memory_share, cache_dtype)
         super().__init__(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
         self._eager = eager
         self._graphs: dict[tuple[int, How] | tuple[int, float, int], torch.cuda.CUDAGraph] = {}

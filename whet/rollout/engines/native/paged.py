@@ -20,7 +20,7 @@ from whet.kernels.paged_attention import choose_splits
 from whet.kernels.sampling import sample
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
-from whet.model.paged import PagedAttention
+from whet.model.paged import PagedAttention, bits
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
@@ -155,7 +155,7 @@ class PagedRunner:
         copies = [(h.tail, s.pages[0]) for h, s in zip(held, sequences) if h.tail is not None]
         if copies:
             tails, own = self.to_device(np.array(copies).T)
-            cache = self._storage.data
+            cache = bits(self._storage.data)
             cache[:, :, own] = cache[:, :, tails]
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:

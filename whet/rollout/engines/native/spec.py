@@ -49,8 +49,9 @@ def _open(opening: Opening) -> Engine:
         speculate=rollout.speculate,
         record_routing=rollout.replay_routing,
         fp8=rollout.quantization == "fp8",
+        fp8_cache=rollout.kv_cache_dtype == "fp8",
     )
 
 
-KEYS = frozenset({"exact", "speculate", "replay_routing", "quantization", "quantize_learner"})
+KEYS = frozenset({"exact", "speculate", "replay_routing", "quantization", "quantize_learner", "kv_cache_dtype"})
 SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=KEYS)
