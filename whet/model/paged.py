@@ -16,10 +16,7 @@ from whet.kernels.paged_attention import paged_attention
 from whet.model.attention import Attention
 from whet.model.exact import in_exact_mode
 
-NARROW, LARGEST = (
-    torch.float8_e4m3fn,
-    448.0,
-)  # a cache in 8 bits: keys and values as they are, cut at the largest number
+NARROW, LARGEST = torch.float8_e4m3fn, 448.0  # of a cache in 8 bits: values as they are, cut at its largest number
 
 
 class PagedAttention:
