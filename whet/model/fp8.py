@@ -55,9 +55,10 @@ def _product(x_NI: Tensor, weight: Rounded, bias_O: Tensor | None) -> Tensor:
     if x_NI.device.type != "cuda":
         both = ((each.q_OI.float() * each.scale_O1).to(x_NI.dtype) for each in (x, weight))
         return F.linear(*both, bias_O)
+    # With scales of rows, torch returns bf16 only.
     out = torch._scaled_mm(
-        x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=x_NI.dtype, use_fast_accum=True
-    )
+        x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=torch.bfloat16, use_fast_accum=True
+    ).to(x_NI.dtype)
     return out if bias_O is None else out.add_(bias_O)
 
 
