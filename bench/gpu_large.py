@@ -7,6 +7,8 @@ does not count. Every round is written as one line of JSON, and everything to --
     python bench/gpu_large.py step-7b               # 64 prompts x 8, up to 512 tokens, all weights trained
     python bench/gpu_large.py update-8b-16k         # samples of 16,000 tokens, the update alone
     python bench/gpu_large.py step-32b-lora         # 32 prompts x 8, up to 256 tokens, adapters of rank 16
+    python bench/gpu_large.py step-7b-fp8           # sampled with weights in 8 bits
+    python bench/gpu_large.py step-moe              # 8 layers of a mixture of experts, routing replayed
     python bench/gpu_large.py tiny tiny-lora        # the same lines on a CPU, in seconds
 """
 
@@ -19,11 +21,23 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_shapes import PEAK_FLOPS, Shape, llama_135m, qwen2_5_7b, qwen3_1_7b, qwen3_8b, qwen3_32b, qwen3_tiny
+from gpu_shapes import (
+    PEAK_FLOPS,
+    Shape,
+    llama_135m,
+    qwen2_5_7b,
+    qwen3_1_7b,
+    qwen3_8b,
+    qwen3_30b_a3b,
+    qwen3_32b,
+    qwen3_moe_tiny,
+    qwen3_tiny,
+)
 from rollout_tail import NoText, build_model, ends_of
 from transformers import PretrainedConfig
 
@@ -54,14 +68,20 @@ class Workload:
 
 _LORA = {"worker.actor.model.lora.rank": 16, "worker.actor.model.lora.alpha": 32}
 _TINY = {"prompt_tokens": (3, 12), "warm": 1, "keys": {"trainer.device": "cpu"}}
+_FP8 = {"worker.rollout.quantization": "fp8", "algorithm.rollout_correction": "decoupled_token_is"}
+_REPLAY = {"worker.rollout.replay_routing": "true"}
 WORKLOADS = {
     "step-135m": Workload(llama_135m, 64, 8, 512, 520, warm=64),
     "step-1.7b": Workload(qwen3_1_7b, 64, 8, 1024, 700),
     "step-7b": Workload(qwen2_5_7b, 64, 8, 512, 520),
     "step-32b-lora": Workload(qwen3_32b, 32, 8, 256, 260, keys=_LORA),
+    "step-7b-fp8": Workload(qwen2_5_7b, 64, 8, 512, 520, keys=_FP8),
+    "step-moe": Workload(partial(qwen3_30b_a3b, 8), 64, 8, 512, 520, keys=_REPLAY),
     "update-8b-16k": Workload(qwen3_8b, 2, 2, 16000, 0, sampled=False, warm=1),
     "tiny": Workload(qwen3_tiny, 3, 2, 16, 12, **_TINY),
     "tiny-lora": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _LORA})),
+    "tiny-fp8": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _FP8})),
+    "tiny-moe": Workload(qwen3_moe_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _REPLAY})),
 }
 
 

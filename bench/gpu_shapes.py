@@ -30,7 +30,7 @@ class Shape:
     heads: int
     kv_heads: int
     head_dim: int
-    mlp: int
+    mlp: int  # in a mixture, of the experts that a token passes
     vocab: int
 
     @classmethod
@@ -45,13 +45,14 @@ class Shape:
         """The shape of a model of this config."""
         c = config.get_text_config()
         head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        mixed = getattr(c, "num_experts", None)
         return cls(
             c.hidden_size,
             c.num_hidden_layers,
             c.num_attention_heads,
             c.num_key_value_heads,
             head_dim,
-            c.intermediate_size,
+            c.num_experts_per_tok * c.moe_intermediate_size if mixed else c.intermediate_size,
             c.vocab_size,
         )
 
@@ -132,6 +133,47 @@ def qwen3_8b() -> PretrainedConfig:
 def qwen3_32b() -> PretrainedConfig:
     """Qwen3-32B."""
     return _qwen3(5120, 64, 64, 8, 25600)
+
+
+def qwen3_30b_a3b(layers: int = 48) -> PretrainedConfig:
+    """Qwen3-30B-A3B, or as many of its layers as are asked for."""
+    return _qwen3_moe(2048, layers, 32, 4, 768, experts=128, top_k=8)
+
+
+def qwen3_moe_tiny() -> PretrainedConfig:
+    """A mixture of experts for a CPU."""
+    return _qwen3_moe(32, 2, 2, 1, 16, experts=4, top_k=2, vocab=512, head_dim=16)
+
+
+def _qwen3_moe(
+    hidden: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    mlp: int,
+    experts: int,
+    top_k: int,
+    vocab: int = 151936,
+    head_dim: int = 128,
+) -> PretrainedConfig:
+    from transformers import Qwen3MoeConfig
+
+    return Qwen3MoeConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate_size=top_k * mlp,
+        moe_intermediate_size=mlp,
+        num_experts=experts,
+        num_experts_per_tok=top_k,
+        norm_topk_prob=True,
+        decoder_sparse_step=1,
+        vocab_size=vocab,
+        tie_word_embeddings=False,
+        max_position_embeddings=40960,
+    )
 
 
 def qwen3_tiny() -> PretrainedConfig:

@@ -7,6 +7,8 @@ of those ids in the vocabulary. Every round is written as one line of JSON, and 
     python bench/rollout_tail.py long-tail-1.7b          # 128 prompts x 8, up to 4,096 tokens, mean about 800
     python bench/rollout_tail.py rollout-7b              # 64 prompts x 8, up to 2,048 tokens, mean about 550
     python bench/rollout_tail.py long-tail-1.7b --first-request 16   # the same behind one request of 16 tokens
+    python bench/rollout_tail.py moe-30b-a3b --record-routing        # a mixture of experts, 64 prompts x 8, up to 512
+    python bench/rollout_tail.py rollout-8b --fp8        # weights in 8 bits
     python bench/rollout_tail.py tiny                    # the whole of it on a CPU, in seconds
 """
 
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_shapes import qwen2_5_7b, qwen3_1_7b, qwen3_tiny
+from gpu_shapes import qwen2_5_7b, qwen3_1_7b, qwen3_8b, qwen3_30b_a3b, qwen3_moe_tiny, qwen3_tiny
 from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.model import attention
@@ -49,6 +51,9 @@ class Workload:
 WORKLOADS = {
     "long-tail-1.7b": Workload(qwen3_1_7b, 128, 8, (100, 200), 4096, 820),
     "rollout-7b": Workload(qwen2_5_7b, 64, 8, (100, 200), 2048, 570),
+    "rollout-8b": Workload(qwen3_8b, 64, 8, (100, 200), 1024, 400),
+    "moe-30b-a3b": Workload(qwen3_30b_a3b, 64, 8, (100, 200), 512, 400),
+    "tiny-moe": Workload(qwen3_moe_tiny, 2, 2, (3, 9), 8, 12, slots=4),
     "tiny": Workload(qwen3_tiny, 4, 2, (3, 40), 48, 12, slots=4),
 }
 
@@ -147,7 +152,7 @@ def _over_time(moments: list[tuple[float, int]], seconds: float, points: int = 2
 
 def main() -> None:
     arguments = _arguments()
-    name, device = arguments.workload, "cpu" if arguments.workload == "tiny" else "cuda"
+    name, device = arguments.workload, "cpu" if arguments.workload.startswith("tiny") else "cuda"
     workload = WORKLOADS[name]
     began = time.perf_counter()
     model = build_model(workload.config(), device)
@@ -160,6 +165,9 @@ def main() -> None:
         max_model_len=workload.prompt_tokens[1] + workload.max_tokens,
         memory_share=arguments.memory,
         speculate=arguments.speculate,
+        record_routing=arguments.record_routing,
+        fp8=arguments.fp8,
+        fp8_cache=arguments.fp8_cache,
     )
     prompts = made_prompts(workload, vocabulary)
     ready = time.perf_counter() - began
@@ -204,6 +212,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, help="max_num_seqs")
     parser.add_argument("--memory", type=float, default=0.6, help="gpu_memory_utilization")
     parser.add_argument("--speculate", action="store_true", help="guess tokens of the last sequences")
+    parser.add_argument("--fp8", action="store_true", help="weights and activations in 8-bit floats")
+    parser.add_argument("--fp8-cache", action="store_true", help="keys and values in 8-bit floats")
+    parser.add_argument("--record-routing", action="store_true", help="write down the experts of every token")
     parser.add_argument("--first-request", type=int, default=0, metavar="TOKENS", help="a short request goes first")
     parser.add_argument("--out", type=Path, help="a file for the result as JSON")
     return parser.parse_args()

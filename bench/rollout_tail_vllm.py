@@ -16,12 +16,15 @@ from typing import Any
 
 from rollout_tail import WORKLOADS, ends_of, made_prompts
 
+ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--memory", type=float, default=0.8, help="gpu_memory_utilization")
+    parser.add_argument("--fp8", action="store_true", help="weights and activations in 8-bit floats")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     from vllm import LLM, SamplingParams
@@ -29,7 +32,7 @@ def main() -> None:
     workload, began = WORKLOADS[arguments.workload], time.perf_counter()
     config = workload.config()
     config.eos_token_id = config.bos_token_id = config.pad_token_id = None
-    config.architectures = [{"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}[config.model_type]]
+    config.architectures = [ARCHITECTURES[config.model_type]]
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         llm = LLM(
@@ -40,6 +43,7 @@ def main() -> None:
             gpu_memory_utilization=arguments.memory,
             max_model_len=workload.prompt_tokens[1] + workload.max_tokens,
             max_num_seqs=workload.slots,
+            quantization="fp8" if arguments.fp8 else None,
         )
     prompts = [{"prompt_token_ids": prompt.ids} for prompt in made_prompts(workload, config.vocab_size)]
     ends = sorted(ends_of(config.vocab_size, workload.mean))

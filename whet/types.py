@@ -79,6 +79,9 @@ class Sample:
     notes: dict[str, str] = field(default_factory=dict)  # texts of judges by their names, for the sample log
     end: str | None = None  # why the episode ended, with an environment
     info: dict[str, float] = field(default_factory=dict)  # numbers that the environment reported, the last of each name
+    # Experts that the sampler sent each token of prompt and response to, but the last: array (P + R - 1, layers, K) of
+    # their numbers, the dtype's largest where unknown. None where routing was not recorded.
+    routing: Any = None
 
     @classmethod
     def written(

@@ -141,3 +141,16 @@ def test_choose_splits() -> None:
     assert choose_splits(1, 8, 132, 100_000) == 32
     assert choose_splits(32, 3, 132, 700) == 1  # too short to add up in another order than training
     assert choose_splits(32, 3, 132, 9_000) == 4
+
+
+def test_a_cache_in_8_bits_is_read_as_the_numbers_it_holds() -> None:
+    generator = torch.Generator().manual_seed(4)
+    wide = torch.randn(2, 5, 2, 16, 16, generator=generator).to(DEVICE)
+    narrow = wide.to(torch.float8_e4m3fn)
+    q = torch.randn(3, 4, 16, generator=generator).to(DEVICE)
+    table = torch.tensor([[1, 2], [3, 4], [2, 1]], dtype=torch.int32, device=DEVICE)
+    lengths = torch.tensor([20, 7, 0], dtype=torch.int32, device=DEVICE)
+    given = (table, None, lengths, 0.25, None)
+    for splits in (1, 2):
+        found = paged_attention(q, *narrow, *given, splits)
+        torch.testing.assert_close(found, paged_attention(q, *narrow.float(), *given, splits), rtol=5e-3, atol=5e-3)

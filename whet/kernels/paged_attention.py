@@ -65,9 +65,10 @@ def paged_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Query i over the first lengths_B[i] tokens of row rows_B[i] (None: row i) of the block table; (B, H, D).
 
-    keys and values are (pages, K, P, D) with the page size P a power of two. A window keeps the last `window` tokens.
-    A length of 0 gives zeros. With return_lse also the natural log of the softmax's denominator, (B, H) in fp32.
-    Nothing is read by the host: the call can be part of a CUDA graph, with `splits` a constant of it.
+    keys and values are (pages, K, P, D) with the page size P a power of two, in the dtype of the queries or in e4m3. A
+    window keeps the last `window` tokens. A length of 0 gives zeros. With return_lse also the natural log of the
+    softmax's denominator, (B, H) in fp32. Nothing is read by the host: the call can be part of a CUDA graph, with
+    `splits` a constant of it.
     """
     B, H, D = q_BHD.shape
     _check(q_BHD, keys, values, splits)
@@ -126,7 +127,8 @@ def _launch_attend(
         SPLITS=splits,
         HAS_ROWS=rows_B is not None,
         LSE=return_lse,
-        **_launch(D, q_BHD.dtype),
+        NARROW=keys.dtype == torch.float8_e4m3fn,
+        **_launch(D, keys.dtype),
     )
 
 
@@ -143,6 +145,8 @@ def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
     most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
     block = max(16, min(64, most // head_dim))
+    if dtype.itemsize == 1:  # half the bytes: twice the keys, so that as much is on its way
+        block = max(16, min(128, 2 * most // head_dim))
     # One warp holds whole rows of scores, as those of packed_attention.py do, and adds them up in the same order: the
     # two then agree to the bit. Larger heads need more warps to keep up with the memory, and agree up to rounding.
     warps = 1 if head_dim <= 64 else 4
@@ -178,6 +182,7 @@ def _attend(
     stride_q_B, stride_q_H, stride_k_page, stride_k_head, stride_v_page, stride_v_head, stride_table, page_shift,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
     WINDOW: tl.constexpr, SPLITS: tl.constexpr, HAS_ROWS: tl.constexpr, LSE: tl.constexpr,
+    NARROW: tl.constexpr,
 ):  # fmt: skip
     """One query, the GROUP query heads of one kv head, and one share of its keys."""
     # 1. Which query, kv head and share this is, and the row of the block table that lists its pages.
@@ -194,6 +199,8 @@ def _attend(
     head = kv * GROUP + g
     real = g[:, None] < GROUP
     q_GD = tl.load(q + b * stride_q_B + head[:, None] * stride_q_H + d[None, :], mask=real, other=0.0)
+    if NARROW:  # fp16 holds e4m3 exactly, and one instruction converts it
+        q_GD = q_GD.to(tl.float16)
     # 3. The blocks of N positions that it takes: those in sight, or its share of them.
     oldest = 0
     if WINDOW > 0:
@@ -223,6 +230,8 @@ def _attend(
         page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
         k_ND = tl.load(keys + (here * stride_k_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
         v_ND = tl.load(values + (here * stride_v_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        if NARROW:
+            k_ND, v_ND = k_ND.to(tl.float16), v_ND.to(tl.float16)
         score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
         score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
         new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))

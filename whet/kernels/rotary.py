@@ -22,10 +22,18 @@ def halves(base, heads, D: tl.constexpr, mask):
 
 
 @triton.jit
+def narrowed(x, dtype: tl.constexpr):
+    """Values in the dtype of a cache; those beyond e4m3 become its largest."""
+    if dtype == tl.float8e4nv:
+        x = tl.minimum(tl.maximum(x.to(tl.float32), -448.0), 448.0)
+    return x.to(dtype)
+
+
+@triton.jit
 def store_halves(base, heads, first, second, D: tl.constexpr, mask):
     at = base + heads[:, None] * D + tl.arange(0, D // 2)[None, :]
-    tl.store(at, first.to(base.dtype.element_ty), mask=mask[:, None])
-    tl.store(at + D // 2, second.to(base.dtype.element_ty), mask=mask[:, None])
+    tl.store(at, narrowed(first, base.dtype.element_ty), mask=mask[:, None])
+    tl.store(at + D // 2, narrowed(second, base.dtype.element_ty), mask=mask[:, None])
 
 
 @triton.jit

@@ -55,11 +55,15 @@ def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_
     q = heads * head_dim
     kv = (getattr(text, "num_key_value_heads", None) or heads) * head_dim
     intermediate = getattr(text, "intermediate_size", None) or 4 * hidden
+    top_k = getattr(text, "num_experts_per_tok", None) or 0
+    if top_k and (width := getattr(text, "moe_intermediate_size", None)):
+        intermediate = top_k * width
     # Two streams, queries, keys and values, queries and keys before their norms, attention's output, gate and up.
     elements = 2 * hidden + (q + 2 * kv) + (q + kv) + q + 2 * intermediate
     layer = round(elements * dtype.itemsize * (1.0 if fused else _MODULES))
     gated = 2 * intermediate * dtype.itemsize if fused else 0  # modules keep or recompute whole layers
     ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
+    ends += 3 * top_k * hidden * dtype.itemsize  # of one layer: what each of a token's experts returns, its gradient
     tower = _tower_bytes(model, dtype, tower_trained)
     return TokenBytes(
         kept=(layers + 2) * layer + ends + tower.kept,

@@ -9,6 +9,7 @@ the policy drew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,6 +22,7 @@ from torch import Tensor
 from whet.learn.branches import Branch, Branches, is_episode
 from whet.learn.prefix_tree import PrefixTree
 from whet.model.attention import Attention, packed_attention_for
+from whet.model.routing import Routing, replay_of
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Packed:
     place_M: Tensor  # where each response token lies in the flattened (B, T) of the micro-batch
     shape: tuple[int, int]  # (B, T)
     media: RowMedia | None = None  # images and videos of the row's prompts; None for a text model
+    routing: Routing | None = None  # experts that the sampler sent the tokens to, where it wrote them down
     join: Callable[[Tensor], Tensor] | None = None  # values of this rank's tokens -> values of all M, on every rank
     tokens: int = 0  # N, of all ranks that share the row
     tokens_apart: int = 0  # that the row would have if its samples shared nothing
@@ -136,6 +139,7 @@ def pack(
         place_M=place,
         shape=(len(samples), T),
         media=None if vision is None else vision.row_media(_shown(branches, row), device),
+        routing=_routing(samples, branches, row, device),
         tokens=row.length,
         tokens_apart=sum(len(branch.ids) for branch in branches),
     )
@@ -165,6 +169,25 @@ class RowSize:
             self._tokens += len(sample.ids) + (0 if shared else len(sample.prompt.ids))
             self._prompt = sample.prompt
         return self._tokens + self._tree.size
+
+
+def _routing(
+    samples: Sequence[Sample], branches: list[Branch], row: _Row, device: torch.device | str
+) -> Routing | None:
+    """Return the recorded routing of the row's tokens; those that samples share take that of the first that has any."""
+    alone = Counter(branch.row for branch in branches)
+    recorded = [
+        (places, samples[branch.row].routing)
+        for branch, places in zip(branches, row.places)
+        if samples[branch.row].routing is not None and alone[branch.row] == 1
+    ]
+    if not recorded:
+        return None
+    like = recorded[0][1]
+    routing_NLK = np.full((row.length, *like.shape[1:]), np.iinfo(like.dtype).max, dtype=like.dtype)
+    for places, routing in reversed(recorded):
+        routing_NLK[places] = routing[: len(places)]
+    return replay_of(routing_NLK, device)
 
 
 class _Positions:

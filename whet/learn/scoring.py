@@ -19,9 +19,11 @@ from whet.learn.log_probs import token_log_probs
 from whet.learn.packing import Packed, pack
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
+from whet.model.fp8 import rounding_of
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
 from whet.model.modality import vision_of
+from whet.model.routing import replays
 from whet.types import Sample
 
 if TYPE_CHECKING:
@@ -68,7 +70,10 @@ def packed_row(model: PreTrainedModel, samples: Sequence[Sample], share_prefix: 
 
 def response_hidden_states(model: PreTrainedModel, packed: Packed) -> Tensor:
     """Return (M, H): the hidden state that predicts each response token."""
-    return hidden_states(model, packed.ids_N, packed.positions_N, packed.attention, packed.media)[packed.rows_M]
+    routing = packed.routing if replays(model) else None
+    row = (packed.ids_N, packed.positions_N, packed.attention, packed.media)
+    with rounding_of(model):
+        return hidden_states(model, *row, routing)[packed.rows_M]
 
 
 @torch.no_grad()

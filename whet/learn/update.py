@@ -30,6 +30,7 @@ from whet.learn.optimizer import (
 from whet.learn.partition import Budget, passes
 from whet.learn.protocol import Objective, Progress
 from whet.learn.ranks import ranks_of
+from whet.model.fp8 import recompute_contexts, rounds_alike
 from whet.model.fused import decoder_of
 from whet.types import Sample
 
@@ -223,9 +224,12 @@ def make_trainable(model: PreTrainedModel, wanted: bool | None, budget: Budget) 
 
 def set_gradient_checkpointing(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:
     """Turn gradient checkpointing on or off: as `wanted` by the config, else as the budget was planned."""
-    if budget.recompute if wanted is None else wanted:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    alike = rounds_alike(model)
+    planned = budget.recompute or (alike and budget.recompute_mlp)  # half a layer cannot be rounded again
+    if planned if wanted is None else wanted:
+        given = {"use_reentrant": False} | ({"context_fn": partial(recompute_contexts, model)} if alike else {})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=given)
     elif model.is_gradient_checkpointing:
         model.gradient_checkpointing_disable()
     if (decoder := decoder_of(model)) is not None:
-        decoder.recompute_mlp = budget.recompute_mlp and wanted is None
+        decoder.recompute_mlp = budget.recompute_mlp and wanted is None and not alike

@@ -7,6 +7,8 @@ sampler compute alike. Whatever is read from the modules is checked against them
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import accumulate
 from typing import Any
 from weakref import ref
 
@@ -18,9 +20,12 @@ from transformers import PreTrainedModel
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.blocks import attention_input, attention_input_to_pages, final_norm, rms_norm
 from whet.model.feed_forward import feed_forward
+from whet.model.fp8 import recompute_contexts
 from whet.model.low_rank import projected
+from whet.model.mixture import mixture
 from whet.model.modality import as_batch
 from whet.model.paged import PagedAttention
+from whet.model.routing import Replay, Routing
 from whet.model.structure import Layer, Structure
 from whet.model.vision import Embedded
 
@@ -32,10 +37,17 @@ class FusedDecoder:
 
     def __init__(self, model: PreTrainedModel, structure: Structure) -> None:
         self._model, self._structure = ref(model), structure
+        # Of each layer, the number of layers with experts before it.
+        self._mixtures = list(accumulate((layer.gated is None for layer in structure.layers), initial=0))
         self.recompute_mlp = False  # project gate and up again in the backward pass instead of keeping them
 
     def hidden_states(
-        self, ids_N: Tensor, positions: Tensor, how: Attention, embedded: Embedded | None = None
+        self,
+        ids_N: Tensor,
+        positions: Tensor,
+        how: Attention,
+        embedded: Embedded | None = None,
+        routing: Routing | None = None,
     ) -> Tensor:
         """Last hidden states (N, H); positions are (N,) or (3, N), `embedded` goes before ids."""
         structure = self._structure
@@ -47,8 +59,12 @@ class FusedDecoder:
         model = self._model()
         recompute = model is not None and model.is_gradient_checkpointing and torch.is_grad_enabled()
         for index, layer in enumerate(structure.layers):
-            given: Any = (index, layer, delta, residual, ropes[layer.rope], how)
-            delta, residual = checkpoint(self._layer, *given, use_reentrant=False) if recompute else self._layer(*given)
+            given: Any = (index, layer, delta, residual, ropes[layer.rope], how, routing)
+            if recompute and model is not None:
+                contexts = partial(recompute_contexts, model)
+                delta, residual = checkpoint(self._layer, *given, use_reentrant=False, context_fn=contexts)
+            else:
+                delta, residual = self._layer(*given)
             if embedded is not None and index < len(embedded.deep):
                 delta = delta.index_add(0, embedded.rows, embedded.deep[index])
         assert residual is not None
@@ -66,7 +82,14 @@ class FusedDecoder:
         return ropes
 
     def _layer(
-        self, index: int, layer: Layer, delta: Tensor, residual: Tensor | None, rope: Rope, how: Attention
+        self,
+        index: int,
+        layer: Layer,
+        delta: Tensor,
+        residual: Tensor | None,
+        rope: Rope,
+        how: Attention,
+        routing: Routing | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the layer's output and the residual stream it is added to; with gradients where they are wanted."""
         given = self._attention_input(layer, delta, residual, rope)
@@ -81,9 +104,14 @@ class FusedDecoder:
         delta = projected(out.flatten(1), layer.o)
         if layer.attention_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.attention_out_norm))
-        norm, weights = layer.norm(layer.mlp_norm), (layer.gate.weight, layer.up.weight, layer.down.weight)
-        how_far, adapters = (self._structure.activation, self.recompute_mlp), layer.adapters("gate", "up", "down")
-        delta, stream = feed_forward(delta, stream, norm, *weights, *how_far, adapters)
+        norm, how_far = layer.norm(layer.mlp_norm), (self._structure.activation, self.recompute_mlp)
+        if layer.gated is None:
+            told = None if routing is None else (routing, self._mixtures[index])
+            delta, stream = mixture(delta, stream, norm, layer.experts(), *how_far, told)
+        else:
+            gate, up, down = (each.weight for each in layer.gated)
+            adapters = layer.adapters("gate", "up", "down")
+            delta, stream = feed_forward(delta, stream, norm, gate, up, down, *how_far, adapters)
         if layer.mlp_out_norm is not None:
             delta = rms_norm(delta, layer.norm(layer.mlp_out_norm))
         return delta, stream
@@ -109,10 +137,11 @@ class FusedDecoder:
         shown = self._structure.shown
         ropes = self._ropes(shown.inputs[0], shown.positions)
         how = packed_attention_for(shown.segments, shown.ids_N.device)
+        replay = Replay(torch.stack(shown.experts, 1)) if shown.experts else None  # ties may be decided otherwise
         worst = 0.0
         for index, layer in enumerate(self._structure.layers):
             before, after = shown.inputs[index].float(), shown.outputs[index].float()
-            delta, stream = self._layer(index, layer, shown.inputs[index], None, ropes[layer.rope], how)
+            delta, stream = self._layer(index, layer, shown.inputs[index], None, ropes[layer.rope], how, replay)
             gap = (delta.float() + stream.float() - after).norm() / (after - before).norm()
             worst = max(worst, float(gap))
         return worst

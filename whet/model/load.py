@@ -28,6 +28,7 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.modality import as_batch, language_class, vision_of
+from whet.model.routing import Routing, hook_routers
 from whet.model.support import ACTOR, check_config, check_layers
 from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
 
@@ -190,24 +191,30 @@ def hidden_states(
     positions: Tensor,
     how: attention.Attention,
     media: RowMedia | None = None,
+    routing: Routing | None = None,
 ) -> Tensor:
     """Last hidden states (N, H) of one packed row of tokens, before the output head.
 
     Positions are (N,), or (3, N) where images give tokens a time and a place. `media` is what the row shows of images;
-    a row that shows none has none, or is empty where other ranks may have some.
+    a row that shows none has none, or is empty where other ranks may have some. `routing` says or is told which experts
+    tokens are sent to.
     """
     decoder, vision = decoder_of(model), None if media is None else vision_of(model)
     if decoder is not None and vision is None:
-        return decoder.hidden_states(ids_N, positions, how)
+        return decoder.hidden_states(ids_N, positions, how, routing=routing)
     if decoder is not None and vision is not None and media is not None and vision.in_pieces:
-        return decoder.hidden_states(ids_N, positions, how, vision.embed(ids_N, media))
+        return decoder.hidden_states(ids_N, positions, how, vision.embed(ids_N, media), routing)
 
     def forward() -> Tensor:
         with _mode_of(model):
             if vision is not None and media is not None:
                 return vision.hidden_states(ids_N, positions, how, media)
             ids, batch = ids_N.unsqueeze(0), as_batch(positions)
-            return model.base_model(input_ids=ids, position_ids=batch, use_cache=False, attention=how).last_hidden_state
+            given: dict[str, Any] = {"input_ids": ids, "position_ids": batch, "use_cache": False, "attention": how}
+            if routing is not None:
+                hook_routers(model)
+                given["routing"] = routing
+            return model.base_model(**given).last_hidden_state
 
     return gathered_pass(model, forward)[0]
 

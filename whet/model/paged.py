@@ -16,6 +16,8 @@ from whet.kernels.paged_attention import paged_attention
 from whet.model.attention import Attention
 from whet.model.exact import in_exact_mode
 
+NARROW, LARGEST = torch.float8_e4m3fn, 448.0  # of a cache in 8 bits: values as they are, cut at its largest number
+
 
 class PagedAttention:
     """Token i of the row goes to `slots_B[i]` of the cache; its query sees the first `lengths_B[i]` of its pages."""
@@ -96,7 +98,7 @@ class ExtendingAttention:
         at_M = (self._past_M // page, self._past_M % page)
         # (N + M, kv heads, head dim): the new tokens, then the past of all chunks.
         k, v = (
-            torch.cat([new_HND.transpose(0, 1), pages.transpose(1, 2)[at_M]])
+            torch.cat([new_HND.transpose(0, 1), rows_at(pages.transpose(1, 2), at_M).to(new_HND.dtype)])
             for new_HND, pages in ((key_HND, keys), (value_HND, values))
         )
         return packed_attention_forward(query_NHD, k, v, self._layout, scale, window)[0]
@@ -119,4 +121,17 @@ def _write(layer: Tensor, slots_N: Tensor, key_HND: Tensor, value_HND: Tensor) -
     page = layer.shape[3]
     where = (slots_N // page, slots_N % page)
     for pages, rows_HND in zip(layer, (key_HND, value_HND)):
-        pages.transpose(1, 2).index_put_(where, rows_HND.transpose(0, 1))
+        rows_NHD = rows_HND.transpose(0, 1)
+        if pages.dtype == NARROW:
+            rows_NHD = rows_NHD.clamp(-LARGEST, LARGEST).to(NARROW)
+        bits(pages.transpose(1, 2)).index_put_(where, bits(rows_NHD))
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The same memory in a dtype that can be indexed: torch has no indexing of 8-bit floats."""
+    return tensor.view(torch.uint8) if tensor.dtype == NARROW else tensor
+
+
+def rows_at(tensor: Tensor, where: tuple[Tensor, ...]) -> Tensor:
+    """Rows of a tensor of any dtype at some places."""
+    return bits(tensor)[where].view(tensor.dtype)

@@ -1,28 +1,29 @@
-"""Parts of a dense decoder, read from its modules.
+"""Parts of a decoder, read from its modules.
 
 Llama, Mistral, Qwen2, Qwen3, Gemma and their kin are one structure with a few switches: where norms stand, whether
-queries and keys have one, biases, the activation, windows. The switches are read from the modules and from what a few
-tokens show on their way through them, not from the model's name. A structure that is not recognised gives None, and the
-model then runs by its own modules.
+queries and keys have one, biases, the activation, windows, an MLP or a mixture of experts (Qwen3-MoE, Mixtral). The
+switches are read from the modules and from what a few tokens show on their way through them, not from the model's name.
+A structure that is not recognised gives None, and the model then runs by its own modules.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whet.model.attention import PackedAttention, Segment
 from whet.model.blocks import Norm, QKNorm
 from whet.model.low_rank import LowRank, base_of, is_plain, low_rank_of
-from whet.model.modality import as_batch, has_mrope, text_model
+from whet.model.mixture import Experts
+from whet.model.modality import has_mrope, text_model
+from whet.model.routing import is_mixture, normalises
+from whet.model.shown import Shown, show
 from whet.model.weights import lay_adjacent
 
 _PRE_NORM = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -33,7 +34,14 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
-_LOOK = (9, 40)  # lengths of the two segments that are sent through the model to look at it
+
+
+class Gated(NamedTuple):
+    """The projections of an MLP."""
+
+    gate: nn.Linear
+    up: nn.Linear
+    down: nn.Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +58,9 @@ class Layer:
     o: nn.Module  # with its adapter, if it has one
     q_norm: nn.Module | None
     k_norm: nn.Module | None
-    gate: nn.Linear
-    up: nn.Linear
-    down: nn.Linear
+    gated: Gated | None  # the MLP; None where the layer has experts instead
+    mixture: nn.Module | None  # a router `gate` and its `experts`
+    normalised: bool  # weights of a token's experts sum to 1
     offset: float  # of the norms' weights: Gemma's are around 0
     scale: float
     window: int | None
@@ -62,6 +70,12 @@ class Layer:
     def adapters(self, *names: str) -> list[LowRank | None]:
         """The adapters of some projections; None where there is none or where it is switched off."""
         return [low_rank_of(self.adapted[name]) for name in names]
+
+    def experts(self) -> Experts:
+        """The experts' parameters, of a layer that has them."""
+        block = cast(Any, self.mixture)
+        parameters = (block.gate.weight, block.experts.gate_up_proj, block.experts.down_proj)
+        return Experts(*parameters, block.gate.top_k, self.normalised)
 
     def norm(self, module: nn.Module) -> Norm:
         """A norm as the fused blocks take it."""
@@ -97,40 +111,14 @@ class Structure:
         """Let projections that read the same input lie next to each other, so that one product serves them all."""
         for layer in self.layers:
             lay_adjacent(layer.q, layer.k, layer.v)
-            lay_adjacent(layer.gate, layer.up)
+            if layer.gated is not None:
+                lay_adjacent(layer.gated.gate, layer.gated.up)
 
     def forget_shown(self) -> None:
         """Let go of the tensors that were kept to compare with."""
         self.shown.inputs.clear()
         self.shown.outputs.clear()
-
-
-@dataclass(slots=True)
-class Shown:
-    """A few tokens on their way through the model's own modules."""
-
-    ids_N: Tensor
-    positions: Tensor  # (N,), or (3, N) where the model has M-RoPE
-    segments: np.ndarray
-    inputs: list[Tensor] = field(default_factory=list)  # (N, H) of each layer
-    outputs: list[Tensor] = field(default_factory=list)
-    scales: list[float] = field(default_factory=list)
-    windows: list[int | None] = field(default_factory=list)
-
-
-class _Watching(PackedAttention):
-    """Packed attention that writes down how each layer asked for it."""
-
-    def __init__(self, shown: Shown) -> None:
-        super().__init__([Segment(*row) for row in shown.segments.tolist()], shown.ids_N.device)
-        self._shown = shown
-
-    def attend(
-        self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
-    ) -> Tensor:
-        self._shown.scales.append(scale)
-        self._shown.windows.append(window)
-        return super().attend(layer, query_HND, key_HND, value_HND, scale, window)
+        self.shown.experts.clear()
 
 
 @torch.no_grad()
@@ -144,7 +132,7 @@ def read_structure(model: PreTrainedModel) -> Structure | None:
     embedding, final_norm, rotary = cast(list[nn.Module], parts)
     if not all(_has_structure(layer) for layer in layers):
         return None
-    shown = _show(model, layers)
+    shown = show(model, layers)
     if len(shown.inputs) != len(layers) or len(shown.scales) != len(layers):
         return None
     offset, activation = _norm_offset(final_norm), _activation(cast(nn.Module, layers[0].mlp))
@@ -181,21 +169,41 @@ def _has_structure(layer: nn.Module) -> bool:
         return False
     attention, mlp = cast(nn.Module, layer.self_attn), cast(nn.Module, layer.mlp)
     norms = {name for name, _ in attention.named_children()} - set(_PROJECTIONS)
-    linears = [getattr(attention, name, None) for name in _PROJECTIONS] + [getattr(mlp, name, None) for name in _GATED]
     return (
         norms in (set(), {"q_norm", "k_norm"})
-        and all(is_plain(linear) for linear in linears)
-        and all(base_of(getattr(mlp, name)).bias is None for name in _GATED)
+        and all(is_plain(getattr(attention, name, None)) for name in _PROJECTIONS)
+        and (_has_experts(mlp) if is_mixture(mlp) else _has_gated(mlp))
         and len({base_of(getattr(attention, name)).bias is None for name in _PROJECTIONS[:3]}) == 1
     )
+
+
+def _has_gated(mlp: nn.Module) -> bool:
+    linears = [getattr(mlp, name, None) for name in _GATED]
+    return all(is_plain(linear) for linear in linears) and all(
+        base_of(cast(Any, each)).bias is None for each in linears
+    )
+
+
+def _has_experts(block: Any) -> bool:
+    """Experts are two tensors, the first of gates and ups: (E, 2I, H) and (E, H, I)."""
+    tensors = dict(block.experts.named_parameters())
+    if set(tensors) != {"gate_up_proj", "down_proj"} or set(dict(block.gate.named_parameters())) != {"weight"}:
+        return False
+    if getattr(block, "jitter_noise", 0.0):  # Mixtral's, while it trains
+        return False
+    (E, H), (E2, I2, H2) = block.gate.weight.shape, tensors["gate_up_proj"].shape
+    return (E2, H2) == (E, H) and tensors["down_proj"].shape == (E, H, I2 // 2) and normalises(block.gate) is not None
 
 
 def _layer(layer: Any, offset: float, scale: float, window: int | None, rope: str | None) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     sandwich = hasattr(layer, "pre_feedforward_layernorm")
     adapted = {name: getattr(attention, f"{name}_proj") for name in "qkvo"}
-    adapted |= {name: getattr(mlp, f"{name}_proj") for name in ("gate", "up", "down")}
-    bases = {name: cast(nn.Linear, base_of(module)) for name, module in adapted.items() if name != "o"}
+    gated = None
+    if not is_mixture(mlp):
+        adapted |= {name: getattr(mlp, f"{name}_proj") for name in Gated._fields}
+        gated = Gated(*(cast(nn.Linear, base_of(adapted[name])) for name in Gated._fields))
+    bases = {name: cast(nn.Linear, base_of(adapted[name])) for name in "qkv"}
     return Layer(
         attention_norm=layer.input_layernorm,
         attention_out_norm=layer.post_attention_layernorm if sandwich else None,
@@ -205,40 +213,15 @@ def _layer(layer: Any, offset: float, scale: float, window: int | None, rope: st
         o=attention.o_proj,
         q_norm=getattr(attention, "q_norm", None),
         k_norm=getattr(attention, "k_norm", None),
+        gated=gated,
+        mixture=mlp if gated is None else None,
+        normalised=gated is None and bool(normalises(mlp.gate)),
         offset=offset,
         scale=scale,
         window=window,
         rope=rope,
         adapted=adapted,
     )
-
-
-def _show(model: PreTrainedModel, layers: nn.ModuleList) -> Shown:
-    """Send a few tokens through the model and write down what each layer got and returned."""
-    device, vocabulary = model.device, cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
-    first, second = _LOOK
-    ids = torch.randint(vocabulary, (first + second,), generator=torch.Generator().manual_seed(0)).to(device)
-    positions = torch.cat([torch.arange(first), torch.arange(second)]).to(device)
-    if has_mrope(model.config):
-        positions = torch.stack([positions, positions // 3, positions % 7])  # three that differ, as images have them
-    shown = Shown(ids, positions, np.array([(0, first, 0, 0), (first, second, 0, 0)]))
-
-    def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        shown.inputs.append((args[0] if args else kwargs["hidden_states"])[0].clone())
-
-    def after(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-        shown.outputs.append((output[0] if isinstance(output, tuple) else output)[0].clone())
-
-    hooks = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
-    hooks += [layer.register_forward_hook(after) for layer in layers]
-    try:
-        model.base_model(
-            input_ids=ids[None], position_ids=as_batch(positions), use_cache=False, attention=_Watching(shown)
-        )
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return shown
 
 
 def _eps(norm: nn.Module) -> float:
@@ -260,7 +243,7 @@ def _norm_offset(norm: nn.Module) -> float | None:
 
 
 def _activation(mlp: nn.Module) -> str | None:
-    act = getattr(mlp, "act_fn", None)
+    act = getattr(mlp.experts if is_mixture(mlp) else mlp, "act_fn", None)
     x = torch.linspace(-6, 6, 97)
     for name, function in _ACTIVATIONS.items():
         if callable(act) and torch.allclose(act(x), function(x), atol=1e-6):

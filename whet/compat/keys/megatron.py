@@ -6,8 +6,8 @@ from whet.compat.keys.row import Row, absent, harmless, mapped
 
 FOLLOWS = "the reference follows the actor here"
 ROUTING = (
-    "replaying the routing of experts between updates is not here; set it to disabled, or to R3: whet's native engine "
-    "samples with the learner's weights and code, which choose the same experts"
+    "replaying the learner's own routing between updates (R2) is not here; set it to disabled, or to R3 beside "
+    "worker.rollout.replay_routing=true, which replays the sampler's"
 )
 
 

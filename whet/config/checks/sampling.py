@@ -99,6 +99,27 @@ def _adapters(config: Config) -> Iterator[str]:
         )
 
 
+def _routing(config: Config) -> Iterator[str]:
+    rollout, actor = config.worker.rollout, config.worker.actor
+    if not rollout.replay_routing:
+        return
+    for name, given in (("speculate", rollout.speculate), ("exact", rollout.exact)):
+        if given:
+            yield f"worker.rollout.replay_routing=true cannot go with worker.rollout.{name}=true; set one to false"
+    for name, size in (("tensor_parallel_size", actor.tensor_parallel_size), ("ulysses_size", actor.ulysses_size)):
+        if size > 1:
+            yield f"worker.rollout.replay_routing=true needs whole layers and rows: set worker.actor.{name} to 1"
+
+
+def _quantization(config: Config) -> Iterator[str]:
+    rollout = config.worker.rollout
+    if rollout.quantize_learner and rollout.quantization is None:
+        yield "worker.rollout.quantize_learner=true rounds as the sampler does: set worker.rollout.quantization=fp8 too"
+    for name in ("quantization", "kv_cache_dtype"):
+        if getattr(rollout, name) and rollout.exact:
+            yield f"worker.rollout.{name}={getattr(rollout, name)} has no exact form; set worker.rollout.exact=false"
+
+
 SAMPLING_CHECKS: tuple[Check, ...] = (
     _values,
     refusals,
@@ -109,6 +130,8 @@ SAMPLING_CHECKS: tuple[Check, ...] = (
     _lengths,
     _pixels,
     _adapters,
+    _routing,
+    _quantization,
     engine_problems,
     parallel_problems,
 )

@@ -90,6 +90,14 @@ def _correction(config: Config) -> Iterator[str]:
         yield f"{recompute}, but {SECTION}.bypass_mode=true takes the sampler's; keep one"
     if correction.active and not correction.bypass_mode and actor.recompute_old_log_probs is False:
         yield f"{recompute}, but {SECTION} compares the learner's log-probs with the sampler's; leave it out"
+    rollout = config.worker.rollout
+    alike = (("quantization", rollout.quantize_learner), ("kv_cache_dtype", False))
+    for name, same in alike:
+        if getattr(rollout, name) and not (same or correction.active):
+            yield (
+                f"worker.rollout.{name}={getattr(rollout, name)} samples from other probabilities than the learner's: "
+                f"set {SECTION}=decoupled_token_is, which corrects for it"
+            )
     if correction.bypass_mode and actor.loss_type != "default":
         yield (
             f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "

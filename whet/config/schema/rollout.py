@@ -19,6 +19,10 @@ ENGINE_KEYS = (
     "python",
     "exact",
     "speculate",
+    "replay_routing",
+    "quantization",
+    "quantize_learner",
+    "kv_cache_dtype",
     "server_address",
     "free_cache_engine",
     "tensor_parallel_size",
@@ -58,6 +62,16 @@ class RolloutConfig:
     exact: bool = key(False, "sampler and trainer compute the same bits, more slowly; needs a GPU")
     speculate: bool = key(
         False, "native, on a GPU: guess tokens of the last sequences from what was written, and check them together"
+    )
+    replay_routing: bool = key(
+        False, "native, mixtures of experts: the learner sends each token to the experts that it was sampled with"
+    )
+    quantization: str | None = key(
+        None, "native: sample with weights and activations rounded to 8-bit floats", choices=("fp8",)
+    )
+    quantize_learner: bool = key(False, "with quantization: the learner's forward pass rounds as the sampler does")
+    kv_cache_dtype: str | None = key(
+        None, "native, on a GPU: keys and values of the cache in 8-bit floats; null = as computed", choices=("fp8",)
     )
     enable_prefix_caching: bool = key(True, "vllm: a prompt's samples share its keys and values")
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")

@@ -59,7 +59,6 @@ class BookRunner:
 
     model: Any = None
     vocab_size = VOCABULARY
-    reports_tops = False
     keeps, most_kept = True, 64
 
     def __init__(self, storage: BookStorage, ends: frozenset[int]) -> None:

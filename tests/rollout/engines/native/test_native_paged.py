@@ -227,3 +227,17 @@ def test_kept_pages_draw_what_a_whole_prefill_draws(paged: Make, plain: NativeEn
     assert engine.capabilities.prefix_reuse
     engine.release()
     assert _all_pages_are_free(engine)
+def test_the_likeliest_tokens_are_those_of_the_plain_runner(paged: Make, plain: NativeEngine) -> None:
+    (prompt,) = _prompts(5)
+    asked = [SamplingParams(max_tokens=3, temperature=t, top_logprobs=k) for t, k in ((0.7, 3), (0.0, 0))]
+    found = []
+    for engine in (paged(2, frozenset()), plain):
+        requests = [engine.submit(prompt, params, i) for i, params in enumerate(asked)]
+        while any(request.unfinished for request in requests):
+            engine.step()
+        found.append([request.sequences[0].tops for request in requests])
+    (ours, none), (theirs, nothing) = found
+    assert none == nothing == []
+    assert [[token for token, _ in place] for place in ours] == [[token for token, _ in place] for place in theirs]
+    assert [v for p in ours for _, v in p] == pytest.approx([v for p in theirs for _, v in p], abs=1e-4)
+    assert len(ours) == len(theirs) == 3

@@ -8,7 +8,6 @@ import pytest
 import torch
 from patience import PATIENCE, eventually
 
-from whet.errors import UserError
 from whet.rollout.engine import Piece, SamplingParams
 
 ENDS = tuple(range(0, 320, 16))
@@ -91,10 +90,3 @@ def test_likeliest_tokens_are_those_of_a_whole_forward_pass(llama, prompts, temp
     assert torch.allclose(torch.tensor([[v for _, v in place] for place in piece.tops]), values, atol=1e-4)
     if temperature == 0:
         assert [place[0][0] for place in piece.tops] == piece.ids
-
-
-def test_a_runner_that_keeps_no_distributions_says_so(llama, prompts) -> None:
-    engine = llama.engine()
-    engine._runner.reports_tops = False
-    with pytest.raises(UserError, match="top_logprobs"):
-        engine.submit(prompts[0], SamplingParams(top_logprobs=1))

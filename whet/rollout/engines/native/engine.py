@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whet.errors import UserError
 from whet.model.fused import has_kernels
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.loop import StepLoop
@@ -20,6 +22,7 @@ from whet.rollout.spec import Capabilities
 from whet.types import Sample
 
 if TYPE_CHECKING:
+    from whet.model.fp8 import Fp8Weights
     from whet.rollout.engines.native.runner_protocol import Runner
 
 
@@ -51,13 +54,26 @@ class NativeEngine(StepLoop):
         memory_share: float = 0.6,
         eager: bool = False,
         speculate: bool = False,
+        record_routing: bool = False,
+        fp8: bool = False,
+        fp8_cache: bool = False,
     ) -> None:
         """`max_model_len` and `memory_share` size the cache of a CUDA device, where `eager` does without graphs.
 
-        `speculate` guesses tokens of the last few sequences there, and draws the same samples.
+        `speculate` guesses tokens of the last few sequences there, and draws the same samples. `record_routing` gives
+        samples the experts that their tokens were sent to. `fp8` computes with weights in 8 bits, rounded anew whenever
+        they are loaded; `fp8_cache` keeps keys and values in 8 bits, in pages.
         """
-        runner = _runner_for(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)
+        sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
+        runner = _runner_for(model, *sizes, eager, speculate, record_routing, fp8_cache)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
+        self._fp8: Fp8Weights | None = None
+        if fp8:
+            from whet.model.fp8 import Fp8Mode, Fp8Weights
+
+            self._fp8 = Fp8Weights(model)
+            self._fp8.refresh()
+            self._mode = Fp8Mode(self._fp8)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -158,6 +174,8 @@ class NativeEngine(StepLoop):
             self._remove_finished()
             self._forget()
             self.version = version
+            if self._fp8 is not None:
+                self._fp8.refresh()
 
     def release(self) -> None:
         """Give the cache's memory back unless something is being decoded; the next step takes what it needs."""
@@ -181,14 +199,22 @@ def _runner_for(
     memory_share: float,
     eager: bool,
     speculate: bool,
+    record_routing: bool,
+    fp8_cache: bool,
 ) -> Runner:
     """Pages and captured graphs where the device has them, slots elsewhere."""
+    if fp8_cache and not has_kernels(model):
+        raise UserError("worker.rollout.kv_cache_dtype=fp8 needs a GPU and heads of 16 to 256; set it to null")
+    cache_dtype = torch.float8_e4m3fn if fp8_cache else None
     if not has_kernels(model):
-        return ModelRunner(model)
+        return ModelRunner(model, record_routing)
     if model.device.type != "cuda":  # triton's interpreter
         from whet.rollout.engines.native.paged import PagedRunner
+        from whet.rollout.engines.native.storage import PageStorage
 
-        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, speculate=speculate)
+        storage = PageStorage(model, cache_dtype)
+        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
     from whet.rollout.engines.native.graph import GraphRunner  # imports triton, which not every machine has
 
-    return GraphRunner(model, max_num_seqs, end_ids, max_model_len, memory_share, eager, speculate)
+    sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
+    return GraphRunner(model, *sizes, eager, speculate, record_routing, cache_dtype)

@@ -32,8 +32,11 @@ class GraphRunner(PagedRunner):
         memory_share: float = 0.6,
         eager: bool = False,
         speculate: bool = False,
+        record_routing: bool = False,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(model, max_num_seqs, end_ids, max_model_len, DeviceStorage(model, memory_share), speculate)
+        storage = DeviceStorage(model, memory_share, cache_dtype)
+        super().__init__(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
         self._eager = eager
         self._graphs: dict[tuple[int, How] | tuple[int, float, int], torch.cuda.CUDAGraph] = {}
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share

@@ -12,6 +12,7 @@ import torch
 from whet.rollout.engine import Begun, SamplingParams, Start, begin
 from whet.rollout.engines.native.sequence import Request, Sequence
 from whet.rollout.uniforms import stream_keys
+from whet.types import Sample
 
 
 class Inbox(ABC):
@@ -71,6 +72,7 @@ class Inbox(ABC):
         request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
         request.begun, request.sample_id = begun, sample_id
+        request.routed = prompt.routing if isinstance(prompt, Sample) else None
         return request
 
     def submit_together(self, request: Request, later: Callable[[Callable[[], None]], object]) -> None:

@@ -50,6 +50,7 @@ class StepLoop(Inbox):
         self._stepping = threading.RLock()  # held during a step: the running sequences and the cache
         self._kept: OrderedDict[tuple[int, int], Kept | KeptPages] = OrderedDict()  # by (seed, sample id), oldest first
         self._driver: threading.Thread | None = None
+        self._mode: contextlib.AbstractContextManager[object] = contextlib.nullcontext()  # how the model computes
         self.preemptions = 0  # sequences that gave their memory to older ones, so far
         self.prefilled_tokens = 0  # tokens that prefills have read, so far
 
@@ -68,7 +69,8 @@ class StepLoop(Inbox):
         with self._turnstile:
             self._stepping.acquire()
         try:
-            return self._step()
+            with self._mode:
+                return self._step()
         except BaseException as error:
             self._fail_all(error)
             raise
@@ -148,11 +150,6 @@ class StepLoop(Inbox):
             raise UserError(f"{prompt.uid}: a prompt is one or more token ids from 0 to {last}; is this its tokenizer?")
         check_prompt(self._runner.model, prompt)
         self._runner.check(prompt, params)
-        if params.top_logprobs and not self._runner.reports_tops:
-            raise UserError(
-                "top_logprobs: on a GPU the native engine knows the log-prob of the token it wrote and not those of "
-                "others; ask for 0"
-            )
 
     def _join(self, request: Request) -> None:
         params, ids = request.params, request.prompt.ids
@@ -182,7 +179,7 @@ class StepLoop(Inbox):
 
     def _append(self, drawn: list[Drawn]) -> None:
         """Add tokens to the sequences that go on, and see which are finished by them."""
-        for sequence, tokens, log_probs, tops in (each for some in drawn for each in some):
+        for batch, (sequence, tokens, log_probs, tops) in ((some, each) for some in drawn for each in some):
             if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
                 continue
             if not sequence.marks or sequence.marks[-1][1] != self.version:
@@ -190,6 +187,7 @@ class StepLoop(Inbox):
             taken, finish = self._stop(sequence, tokens)
             sequence.ids += tokens[:taken]
             sequence.tops += tops[:taken]
+            batch.take_routes(sequence, taken)
             sequence.log_probs += log_probs[:taken]
             sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
             if sequence.finish is not None:

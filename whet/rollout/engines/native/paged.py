@@ -18,21 +18,23 @@ from whet.kernels import decode_state as slot_state
 from whet.kernels.log_probs import row_statistics
 from whet.kernels.paged_attention import choose_splits
 from whet.kernels.sampling import sample
-from whet.model.attention import Attention, packed_attention_for
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
-from whet.model.paged import ExtendingAttention, PagedAttention, RememberingAttention
+from whet.model.paged import PagedAttention, bits
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
 from whet.rollout.engines.native.pages import PAGE, KeptPages, PromptPages
+from whet.rollout.engines.native.reading import prefill_attention, to_device
+from whet.rollout.engines.native.routes import WindowRecord
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sampler import never_sampled
 from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
-from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Kept, Sequence, lay_chunks
+from whet.rollout.engines.native.sequence import Chunk, Kept, Sequence, lay_chunks
 from whet.rollout.engines.native.slots import How, bucket, facts_of, how_of
 from whet.rollout.engines.native.storage import PageStorage
+from whet.rollout.engines.native.tops import WindowTops
 from whet.rollout.engines.native.verifying import Verifier
 from whet.types import Prompt
 
@@ -40,7 +42,6 @@ from whet.types import Prompt
 class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
-    reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
     keeps = True
     most_kept = 64  # samples for each slot; their pages are taken where others need them
 
@@ -52,6 +53,7 @@ class PagedRunner:
         max_model_len: int | None = None,
         storage: PageStorage | None = None,
         speculate: bool = False,
+        record_routing: bool = False,
     ) -> None:
         self.model, self.device = model, model.device
         self.vocab_size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
@@ -69,6 +71,8 @@ class PagedRunner:
         self._never = never_sampled(model.config, self.device)
         self._out_tokens = torch.zeros(LOOKAHEAD, max_num_seqs, dtype=torch.int32, device=self.device)
         self._out_log_probs = torch.zeros(LOOKAHEAD, max_num_seqs, device=self.device)
+        self._tops = WindowTops(max_num_seqs, self.device)
+        self._routes = WindowRecord(model, max_num_seqs, self.device) if record_routing else None
         cuda = self.device.type == "cuda"
         self._processors = torch.cuda.get_device_properties(self.device).multi_processor_count if cuda else 1
         self.block_table = self._new_table()
@@ -138,26 +142,13 @@ class PagedRunner:
         row = lay_chunks(self.model, chunks, self.device)
         rows = self.to_device(np.stack([row.ids_N, *np.atleast_2d(row.positions)]))
         # 3. One pass, which leaves keys and values in the cache; nobody asks for logits.
-        hidden_states(self.model, rows[0], rows[1:].view(row.positions.shape), self._reading(chunks, row), row.media)
+        record = None if self._routes is None else self._routes.reading(len(row.ids_N))
+        positions, how = rows[1:].view(row.positions.shape), prefill_attention(self._storage.data, chunks, row)
+        hidden_states(self.model, rows[0], positions, how, row.media, record)
+        if record is not None:
+            record.to_chunks(chunks)
         for reading, stop in chunks:
             reading.advance(stop)
-
-    def _reading(self, chunks: list[Chunk], row: ChunkRow) -> Attention:
-        """Attention of a prefill: within the chunks, and to what was read before them."""
-        pages = []
-        for reading, _ in chunks:
-            held = cast(PromptPages, reading.request.prefilled)
-            pages.append(held.pages if reading.sequence is None else held.shared + reading.sequence.pages)
-        table_CW = np.zeros((len(chunks), max(map(len, pages))), dtype=np.int64)
-        for listed, own in zip(table_CW, pages):
-            listed[: len(own)] = own
-        first_C = np.array([reading.at for reading, _ in chunks])
-        if first_C.any():
-            return ExtendingAttention(self._storage.data, table_CW, first_C, row.lengths)
-        segments = np.stack([row.starts, row.lengths, *np.zeros((2, len(chunks)), dtype=np.int64)], axis=1)
-        slots = [listed[at // PAGE] * PAGE + at % PAGE for listed, at in zip(table_CW, map(np.arange, row.lengths))]
-        packed = packed_attention_for(segments, self.device)
-        return RememberingAttention(packed, self._storage.data, self.to_device(np.concatenate(slots)))
 
     def _copy_tails(self, sequences: list[Sequence]) -> None:
         """Give sequences their own copies of the pages that their prompts fill partly."""
@@ -165,7 +156,7 @@ class PagedRunner:
         copies = [(h.tail, s.pages[0]) for h, s in zip(held, sequences) if h.tail is not None]
         if copies:
             tails, own = self.to_device(np.array(copies).T)
-            cache = self._storage.data
+            cache = bits(self._storage.data)
             cache[:, :, own] = cache[:, :, tails]
 
     def admit(self, admitted: list[tuple[int, Sequence]]) -> list[Drawn]:
@@ -225,7 +216,7 @@ class PagedRunner:
     def _check_guesses(self, speculation: Speculation, running: list[Sequence]) -> list[Drawn] | None:
         """Draw several tokens of each of the last few sequences in one pass; None where that cannot be or is slow."""
         how = how_of(running)
-        if len(running) > MOST_SEQUENCES or how.temperature is None or how.filtered:
+        if len(running) > MOST_SEQUENCES or how.temperature is None or how.filtered or how.tops:
             speculation.forget()
             return None
         if (guesses := speculation.guesses(running)) is None:
@@ -247,7 +238,8 @@ class PagedRunner:
             self._behind = False
         self._state[slot_state.STEP] = 0
         self._window(B, how)
-        return Flight(list(running), self._out_tokens, self._out_log_probs)
+        routes = None if self._routes is None else self._routes.window
+        return Flight(list(running), self._out_tokens, self._out_log_probs, routes, self._tops.window(how.tops))
 
     def _window(self, B: int, how: How) -> None:
         """`LOOKAHEAD` tokens for the first B slots."""
@@ -265,7 +257,12 @@ class PagedRunner:
             positions_B = positions_B + torch.where(self._state[slot_state.WRITTEN, :B] == 0, last, behind)
         # 2. One pass over the last token of each slot, which reads the pages that its row of the table lists; (B, V).
         attention = PagedAttention(self._storage.data, table, slots_B, lengths_B, self._splits(B))
-        logits_BV = head_of(self.model).logits(hidden_states(self.model, ids_B, positions_B, attention))
+        record = None if self._routes is None else self._routes.decoding(B)
+        hidden_BH = hidden_states(self.model, ids_B, positions_B, attention, routing=record)
+        logits_BV = head_of(self.model).logits(hidden_BH)
+        if self._routes is not None:
+            self._routes.keep(self._state[slot_state.STEP, :1])
+        self._tops.keep(how.tops, logits_BV, self._filters.first(B).temperature_B, self._state[slot_state.STEP, :1])
         # 3. Tokens (B,) and their log-probs (B,), the latter as the learner computes them.
         if how.temperature is not None and not how.filtered:
             possible_BV = logits_BV if never is None else logits_BV.index_fill(1, never, float("-inf"))
@@ -295,7 +292,4 @@ class PagedRunner:
 
     def to_device(self, array: np.ndarray) -> Tensor:
         """Copy to the device; the host does not wait."""
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.device.type != "cuda":
-            return tensor.to(self.device)
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+        return to_device(array, self.device)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
+from whet.model.routing import RoutingShape
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.cache import DecodeAttention, ExtendAttention, PrefillAttention, SlotCache
 from whet.rollout.engines.native.pages import KeptPages
@@ -18,6 +20,9 @@ from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
 from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence, lay_chunks
 from whet.rollout.uniforms import uniforms
 from whet.types import Prompt
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.routes import PassRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +33,26 @@ class Drawn:
     tokens: list[list[int]]
     log_probs: list[list[float]]
     tops: dict[Sequence, list[list[tuple[int, float]]]] = field(default_factory=dict)  # of those that asked
+    routes: dict[Sequence, np.ndarray] = field(default_factory=dict)  # (tokens, layers, K) experts of what was read
 
     def __iter__(self) -> Iterator[tuple[Sequence, list[int], list[float], list[list[tuple[int, float]]]]]:
         return zip(self.sequences, self.tokens, self.log_probs, (self.tops.get(s, []) for s in self.sequences))
+
+    def take_routes(self, sequence: Sequence, taken: int) -> None:
+        """Give a sequence the experts of the first `taken` tokens that were read for it, where they were recorded."""
+        if sequence in self.routes:
+            sequence.routes.append(self.routes[sequence][:taken])
 
 
 class ModelRunner:
     """One token at a time over a cache of slots: the learner's module as it is, on any device."""
 
-    reports_tops = True
     keeps = True
     most_kept = 1  # samples for each slot, of which it makes copies
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, record_routing: bool = False) -> None:
         self.model = model
+        self._shape = RoutingShape(model) if record_routing else None
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -73,7 +84,10 @@ class ModelRunner:
         lengths = row.lengths.tolist()
         attention = PrefillAttention(lengths, self.device)
         ids, positions = (torch.from_numpy(each).to(self.device) for each in (row.ids_N, row.positions))
-        hidden_NH = hidden_states(self.model, ids, positions, attention, row.media)
+        record = self._record(len(ids))
+        hidden_NH = hidden_states(self.model, ids, positions, attention, row.media, record)
+        if record is not None:
+            record.to_chunks(chunks)
         ends = torch.tensor(lengths, device=self.device).cumsum(0)
         logits = head_of(self.model).logits(hidden_NH[ends - 1])
         layers = [attention.layers[i] for i in sorted(attention.layers)]
@@ -89,7 +103,10 @@ class ModelRunner:
         attention = ExtendAttention([kept.kv for kept in past], [len(ids) for ids in new])
         ids = torch.tensor([token for each in new for token in each], device=self.device)
         positions = torch.cat([torch.arange(s, s + len(each), device=self.device) for s, each in zip(starts, new)])
-        hidden_NH = hidden_states(self.model, ids, positions, attention)
+        record = self._record(len(ids))
+        hidden_NH = hidden_states(self.model, ids, positions, attention, routing=record)
+        if record is not None:
+            record.to_chunks(chunks)
         ends = torch.tensor([len(each) for each in new], device=self.device).cumsum(0)
         for i, (chunk, logits_V) in enumerate(zip(chunks, head_of(self.model).logits(hidden_NH[ends - 1]))):
             _note(chunk, attention.whole(i), logits_V)
@@ -126,8 +143,20 @@ class ModelRunner:
         offsets = [s.request.offset for s in running]
         if any(offsets):
             positions = positions + torch.tensor(offsets, device=self.device)
-        hidden_BH = hidden_states(self.model, ids, positions, attention)
-        return [self._draw(running, head_of(self.model).logits(hidden_BH))]
+        record = self._record(len(ids))
+        hidden_BH = hidden_states(self.model, ids, positions, attention, routing=record)
+        drawn = self._draw(running, head_of(self.model).logits(hidden_BH))
+        if record is not None:
+            drawn.routes.update(zip(running, record.routes_LNK.transpose(0, 1)[:, None].cpu().numpy()))
+        return [drawn]
+
+    def _record(self, tokens: int) -> PassRecord | None:
+        """A record of a pass's routing; None where it is not wanted."""
+        if self._shape is None:
+            return None
+        from whet.rollout.engines.native.routes import PassRecord
+
+        return PassRecord(self._shape, tokens, self.device)
 
     def rearrange(self, moves: list[tuple[int, int, Sequence]], running: int) -> None:
         """Copy what a moved sequence has in the cache."""

@@ -18,7 +18,6 @@ class Runner(Protocol):
 
     model: PreTrainedModel
     vocab_size: int
-    reports_tops: bool  # whether it can say which tokens were likeliest
     keeps: bool  # whether it can go on from keys and values that were kept
     most_kept: int  # samples that are kept at most, for each slot
 

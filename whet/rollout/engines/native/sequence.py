@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.model.modality import vision_of
+from whet.model.routing import joined_routing
 from whet.rollout.engine import Begun, SamplingParams
 from whet.types import FinishReason, Prompt, Sample
 
@@ -35,6 +36,7 @@ class Sequence:
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)  # likeliest tokens, where they are asked for
+    routes: list[np.ndarray] = field(default_factory=list)  # (tokens, layers, K) experts of what it read, if recorded
     finish: FinishReason | None = None
     marks: list[tuple[int, int]] = field(default_factory=list)  # (first token, version of the weights from there on)
     pages: list[int] = field(default_factory=list)  # of a paged cache, its own
@@ -81,6 +83,9 @@ class Request:
     sample_id: int = 0  # of the first sequence; the others follow
     begun: Begun | None = None  # the sample that is continued; None for a prompt
     kept: Kept | KeptPages | None = None  # what need not be computed again of the prompt
+    routes: list[np.ndarray] = field(default_factory=list)  # experts of the prompt tokens that were read, if recorded
+    routes_from: int = 0  # the first token that `routes` begin with
+    routed: np.ndarray | None = None  # experts of the sample that is continued, as they were recorded
 
     def raise_error(self) -> None:
         """Tell the caller what kept the request from being finished, if anything did."""
@@ -92,10 +97,21 @@ class Request:
     def samples(self, version: int) -> list[Sample]:
         """The finished sequences as samples; `version` is that of sequences without marks."""
         begun = self.begun or Begun(self.prompt, self.prompt)
-        return [
-            begun.sample(s.ids, s.log_probs, s.finish or "abort", s.index, s.marks or [(0, version)])
-            for s in self.sequences
-        ]
+        samples = []
+        for s in self.sequences:
+            sample = begun.sample(s.ids, s.log_probs, s.finish or "abort", s.index, s.marks or [(0, version)])
+            if (self.routes or s.routes) and not any(segment.restart for segment in sample.segments):
+                tokens = len(sample.prompt.ids) + len(sample.ids) - 1
+                sample.routing = joined_routing([*self.routes, *s.routes], self.routes_from, self.routed, tokens)
+            samples.append(sample)
+        return samples
+
+    def note_routes(self, chunk: Chunk, routing_NLK: np.ndarray) -> None:
+        """Keep the experts of a chunk of the prompt; a response that is read again has its own from before."""
+        if chunk.reading.sequence is None:
+            if not self.routes or chunk.reading.at == 0:  # 0 once more: read anew after it was evicted
+                self.routes, self.routes_from = [], chunk.reading.at
+            self.routes.append(routing_NLK)
 
 
 @dataclass(slots=True, eq=False)

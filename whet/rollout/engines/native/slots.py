@@ -15,13 +15,16 @@ class How(NamedTuple):
 
     temperature: float | None  # of all slots; None where they differ
     filtered: bool  # whether top-k, top-p or min-p cut any slot's distribution
+    tops: int = 0  # likeliest tokens to find, a power of two; 0 if no slot asks for any
 
 
 def how_of(running: list[Sequence]) -> How:
     """Return how the next tokens of sequences are sampled."""
     params = [sequence.request.params for sequence in running]
     alike = all(p.temperature == params[0].temperature for p in params)
-    return How(params[0].temperature if alike else None, any(p.filters for p in params))
+    most = max(p.top_logprobs for p in params)
+    tops = 1 << (most - 1).bit_length() if most else 0
+    return How(params[0].temperature if alike else None, any(p.filters for p in params), tops)
 
 
 def facts_of(sequences: list[Sequence]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whet.errors import UserError
 from whet.rollout.spec import Capabilities, EngineSpec, Opening
 
 if TYPE_CHECKING:
@@ -24,9 +25,18 @@ CAPABILITIES = partial(
 
 
 def _open(opening: Opening) -> Engine:
+    from whet.model.routing import replay_routing
     from whet.rollout.engines.native.engine import NativeEngine
 
     rollout = opening.config.worker.rollout
+    if rollout.replay_routing:
+        replay_routing(opening.policy)
+    if rollout.quantization and opening.moving:
+        raise UserError(f"worker.rollout.quantization={rollout.quantization} is for one device; set it to null")
+    if rollout.quantize_learner:
+        from whet.model.fp8 import round_alike
+
+        round_alike(opening.policy)
     return NativeEngine(
         opening.policy,
         opening.tokenizer,
@@ -37,7 +47,11 @@ def _open(opening: Opening) -> Engine:
         memory_share=rollout.gpu_memory_utilization,
         eager=rollout.enforce_eager or opening.moving,
         speculate=rollout.speculate,
+        record_routing=rollout.replay_routing,
+        fp8=rollout.quantization == "fp8",
+        fp8_cache=rollout.kv_cache_dtype == "fp8",
     )
 
 
-SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=frozenset({"exact", "speculate"}))
+KEYS = frozenset({"exact", "speculate", "replay_routing", "quantization", "quantize_learner", "kv_cache_dtype"})
+SPEC = EngineSpec(open=_open, capabilities=CAPABILITIES(), keys=KEYS)

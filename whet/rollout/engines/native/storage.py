@@ -55,8 +55,9 @@ def pages_within(share: float, total: int, weights: int, page_bytes: int) -> int
 class PageStorage:
     """Pages in memory that torch allocates."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.shape, self.dtype, self.device = CacheShape.of(model), model.dtype, model.device
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype | None = None) -> None:
+        """`dtype` is that of keys and values, by default the model's."""
+        self.shape, self.dtype, self.device = CacheShape.of(model), dtype or model.dtype, model.device
         self.data = torch.empty(self.shape.size(0), dtype=self.dtype, device=self.device)
 
     def capacity(self) -> int:
@@ -92,8 +93,8 @@ class DeviceStorage(PageStorage):
     than the number of pages that `grow` returned last.
     """
 
-    def __init__(self, model: PreTrainedModel, memory_share: float) -> None:
-        super().__init__(model)
+    def __init__(self, model: PreTrainedModel, memory_share: float, dtype: torch.dtype | None = None) -> None:
+        super().__init__(model, dtype)
         self._share = memory_share
         self._total = torch.cuda.get_device_properties(self.device).total_memory
         self._weights = sum(p.numel() * p.element_size() for p in model.parameters())
