@@ -227,6 +227,8 @@ def test_kept_pages_draw_what_a_whole_prefill_draws(paged: Make, plain: NativeEn
     assert engine.capabilities.prefix_reuse
     engine.release()
     assert _all_pages_are_free(engine)
+
+
 def test_the_likeliest_tokens_are_those_of_the_plain_runner(paged: Make, plain: NativeEngine) -> None:
     (prompt,) = _prompts(5)
     asked = [SamplingParams(max_tokens=3, temperature=t, top_logprobs=k) for t, k in ((0.7, 3), (0.0, 0))]
