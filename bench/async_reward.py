@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -89,6 +90,8 @@ def main() -> None:
 
 def _column(name: str, found: list[dict[str, float]]) -> str:
     values = [each[name] for each in found]
+    if any(map(math.isnan, values)):  # a run that never got there
+        return f"{name} in {sum(not math.isnan(value) for value in values)} of {len(values)} runs"
     error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     return f"{name} {statistics.mean(values):.2f}" + (f" ± {error:.2f}" if error is not None else "")
 
