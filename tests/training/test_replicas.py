@@ -251,6 +251,18 @@ def test_a_cancelled_call_leaves_its_replica(bench: Bench):
     assert bench.engine.serving[0].load == 0
 
 
+def test_replicas_leave_and_come_back(bench: Bench):
+    bench.engine.resize(1)
+    until(lambda: len(bench.engine.serving) == 1)
+    assert bench.opened[1].closed
+    assert not bench.said  # nothing was lost
+    bench.engine.load_weights(lambda: iter(()), 4)
+    bench.engine.resize(9)  # as many as there are devices
+    until(lambda: len(bench.engine.serving) == 2)
+    assert [replica.held for replica in bench.engine.serving] == [4, 4]
+    assert [worker.number for worker in bench.opened] == [0, 1, 1]
+
+
 @pytest.mark.slow
 def test_any_process_may_be_killed(tmp_path: Path):
     """Kill a process of a run with two replicas every 20 s: it goes on, and no prompt is left out or taken twice."""

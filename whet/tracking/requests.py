@@ -1,4 +1,7 @@
-"""Requests to a run that is going on: empty files in `requests/` of its folder, read between two steps."""
+"""Requests to a run that is going on: files in `requests/` of its folder, read between two steps.
+
+Most are empty; `replicas` holds a number.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 ACTIONS = ("stop", "save", "validate")
 FOLDER = "requests"
+REPLICAS = "replicas"  # of the engine, from now on
 
 
 def ask(folder: Path, action: str) -> None:
@@ -26,3 +30,16 @@ def take(folder: Path) -> list[str]:
             continue
         taken.append(action)
     return taken
+
+
+def take_replicas(folder: Path) -> int | None:
+    """Return how many replicas of the engine a run is asked to have, or None; the request is removed."""
+    file = folder / FOLDER / REPLICAS
+    try:
+        if not file.exists():
+            return None
+        asked = file.read_text(encoding="ascii").strip()
+        file.unlink()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(asked) if asked.isdecimal() and len(asked) < 6 and int(asked) > 0 else None

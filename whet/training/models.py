@@ -65,6 +65,7 @@ class Models:
     reference: Reference | None
     configure: Callable[[Config], None]  # continue under the config of another stage
     teacher: Teacher | None = None
+    resize: Callable[[int], None] | None = None  # have so many replicas of the engine; None where it has none
 
 
 def prepare_device(run: CheckedModel, console: Console) -> None:

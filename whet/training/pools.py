@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whet.config import Config
 from whet.distributed import Cluster, Group, Placement
@@ -17,10 +18,14 @@ from whet.training.remote import remote_critic, remote_learner, remote_reference
 from whet.training.remote_engine import PoolEngine, RemoteEngine
 from whet.training.sampler import SamplerPlan
 
+if TYPE_CHECKING:
+    from whet.training.replicas.engine import ReplicaEngine
+
 
 def open_remote_models(plan: RankPlan, folder: Path, console: Console, stack: ExitStack) -> Models:
     """The models of a run on ranks, one for each device; these end with the stack, and a Ray that was started here."""
     placement = Placement.of(plan.config.trainer)
+    resize: Callable[[int], None] | None = None
     cluster = stack.enter_context(Cluster(placement, folder))
     if placement.rollout is None:
         learn = cluster.open(plan)
@@ -28,9 +33,10 @@ def open_remote_models(plan: RankPlan, folder: Path, console: Console, stack: Ex
         ranks = f"{learn.size} ranks"
     elif plan.config.trainer.max_staleness:
         learn = cluster.open(replace(plan, samples=False), "learn")
-        engine, count = _open_replicas(plan, cluster, learn, console.warn)
+        engine = replicas = _open_replicas(plan, cluster, learn, console.warn)
         stack.callback(engine.close)
-        ranks = f"{learn.size} ranks that learn and {count} replicas of the engine that sample"
+        resize = replicas.resize
+        ranks = f"{learn.size} ranks that learn and {replicas.most} replicas of the engine that sample"
     else:
         learn = cluster.open(replace(plan, samples=False), "learn")
         rollout = cluster.open(SamplerPlan(plan), "rollout")
@@ -43,11 +49,12 @@ def open_remote_models(plan: RankPlan, folder: Path, console: Console, stack: Ex
         remote_critic(learn) if plan.critic_path is not None else None,
         remote_reference(learn) if plan.uses_reference else None,
         partial(_configure, learn),
+        resize=resize,
     )
 
 
-def _open_replicas(plan: RankPlan, cluster: Cluster, learn: Group, warn: Callable[[str], None]) -> tuple[Engine, int]:
-    """Return an engine of replicas, each on the devices that one copy of the model takes, and their number."""
+def _open_replicas(plan: RankPlan, cluster: Cluster, learn: Group, warn: Callable[[str], None]) -> ReplicaEngine:
+    """Return an engine of replicas, each on the devices that one copy of the model takes."""
     from whet.training.replicas.engine import ReplicaEngine
     from whet.training.replicas.worker import ReplicaPlan
 
@@ -57,7 +64,7 @@ def _open_replicas(plan: RankPlan, cluster: Cluster, learn: Group, warn: Callabl
     def open_one(number: int) -> Group:
         return cluster.open_apart(ReplicaPlan(plan), parts[number], f"replica {number}")
 
-    return ReplicaEngine(plan.config, learn, open_one, len(parts), warn), len(parts)
+    return ReplicaEngine(plan.config, learn, open_one, len(parts), warn)
 
 
 def _configure(ranks: Group, config: Config) -> None:

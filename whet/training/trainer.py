@@ -15,6 +15,7 @@ from whet.config.files import anchored
 from whet.errors import RewardsFailedError
 from whet.learn.protocol import Trained
 from whet.tracking.console import Console
+from whet.tracking.requests import take_replicas
 from whet.training.batch import open_batches
 from whet.training.checked import CheckedRun
 from whet.training.data import Loaders, draw_size
@@ -73,6 +74,8 @@ class Trainer(FitLoop):
     def train_step(self) -> dict[str, float]:
         """Take one step; return its metrics."""
         state, clock = self.state, StepClock(self.console)
+        if self.models.resize is not None and (asked := take_replicas(self.store.folder.path)) is not None:
+            self.models.resize(asked)
         try:
             with self.batches.rewound_on_failure():
                 batch = self.batches.make(self.config, clock)

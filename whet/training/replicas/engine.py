@@ -41,7 +41,8 @@ class ReplicaEngine:
         self._weights = ReplicaWeights(learn)
         self._sending = threading.RLock()  # whoever sends weights
         self._state = threading.Lock()
-        self._opening = 0  # replicas that are being opened in place of lost ones
+        self._opening: set[int] = set()  # numbers of replicas that are being opened
+        self.most = self._wanted = count
         self._gone: str | None = None
         self._closing = False
         self._homes: OrderedDict[int, Replica] = OrderedDict()
@@ -131,6 +132,18 @@ class ReplicaEngine:
     def release(self) -> None:
         """Do nothing: the devices of replicas are theirs alone."""
 
+    def resize(self, count: int) -> None:
+        """Have so many replicas from now on, at most as many as the run was given devices for."""
+        wanted = max(1, min(count, self.most))
+        with self._state:
+            self._wanted = wanted
+            added = [each for each in self._replicas[:wanted] if each.lost and each.number not in self._opening]
+            self._opening |= {each.number for each in added}
+        for replica in self._replicas[wanted:]:
+            replica.lose(ReplicaLostError("it was asked to leave"))
+        for lost in added:
+            self._open_in_thread(lost)
+
     def close(self) -> None:
         """Let go of the replicas; their groups end with the cluster."""
         self._closing = True
@@ -165,7 +178,7 @@ class ReplicaEngine:
 
     def _on_lost(self, lost: Replica, error: Exception) -> None:
         """Open another in its place, in a thread: the caller may be sending weights to those that are left."""
-        if self._closing:
+        if self._closing or lost.number >= self._wanted:
             return
         said = str(error).splitlines()[0]
         with self._state:
@@ -175,12 +188,15 @@ class ReplicaEngine:
                 left = None
             else:
                 self._left -= 1
-                self._opening += 1
+                self._opening.add(lost.number)
                 left = self._left
         if left is None:
             self._warn(f"{said}\nThe run goes on without it: worker.rollout.max_restarts is used up.")
             return
         self._warn(f"{said}\nAnother one takes its place; restarts left: {left}.")
+        self._open_in_thread(lost)
+
+    def _open_in_thread(self, lost: Replica) -> None:
         threading.Thread(target=self._replace, args=(lost,), name="replica-opening", daemon=True).start()
 
     def _replace(self, lost: Replica) -> None:
@@ -188,13 +204,15 @@ class ReplicaEngine:
             group = self._open_one(lost.number)
         except Exception as error:
             with self._state:
-                self._opening -= 1
+                self._opening.discard(lost.number)
             self._on_lost(lost, error)
             return
         with self._sending:
             replica = Replica(lost.number, group, self._on_lost)
             self._replicas[lost.number] = replica
             with self._state:
-                self._opening -= 1
-            if not self._closing:
+                self._opening.discard(lost.number)
+            if lost.number >= self._wanted:  # while it was being opened
+                replica.lose(ReplicaLostError("it was asked to leave"))
+            elif not self._closing:
                 self._weights.send_again(replica, self.version)  # else the next version is its first
