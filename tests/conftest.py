@@ -46,6 +46,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give it back, so that extension modules find nothing of theirs left over when the interpreter ends."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     """Where tests of kernels put their tensors."""
