@@ -57,6 +57,16 @@ def test_one_step_off_takes_the_longer_of_rollout_and_update() -> None:
         assert result.step == pytest.approx(max(rollout, update), rel=0.05)
 
 
+def test_in_turns_a_step_does_not_wait_for_its_longest_sample() -> None:
+    """Engines and learner share devices, so never both work; with a long tail of lengths it pays nevertheless."""
+    lengths = draw("lognormal", 60, 2000, 40 * SYNC.batch * SYNC.samples, seed=3, spread=1.2)
+    sync = simulate(SYNC, lengths, 20)
+    turns = simulate(replace(SYNC, staleness=2, partial=True), lengths, 20)
+    assert turns.step < 0.8 * sync.step
+    assert turns.engines_idle + turns.learner_idle > 0.99  # a decode step that an update meets is finished
+    assert 0 < turns.staleness <= 4
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 1000),

@@ -35,10 +35,13 @@ class Row:
 def rows(
     plan: Plan, costs: Costs | None, lengths: Sequence[int], bounds: Sequence[int], reward: float, steps: int
 ) -> list[Row]:
-    """Simulate every placement: colocated, one-step-off, and asynchronous with each bound; of splits the fastest."""
+    """Simulate every placement, asynchronous ones with each bound; of divisions of the devices the fastest counts."""
     count = plan.subject.devices.count
     together = _scenario(plan, costs, None, reward)
     found = [Row("colocated", count, count, 0, together[1], simulate(together[0], lengths, steps))]
+    for bound in bounds:
+        ahead = replace(together[0], staleness=bound, partial=True, recompute_cache=True)
+        found.append(Row("in turns", count, count, bound, together[1], simulate(ahead, lengths, steps)))
     for name, bound in [("one-step-off", 1), *(("asynchronous", bound) for bound in bounds)]:
         tried = []
         for sample in _splits(count):

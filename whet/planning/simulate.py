@@ -4,6 +4,7 @@ One loop plays every placement. Engines decode groups of samples; a finished gro
 learner takes a batch of groups, in the order in which they were ready, and makes the next version of the weights.
 
 - colocated: engines and learner share all devices, so the learner waits for the last group and engines for the learner;
+- in turns: the same devices, `staleness` batches ahead; engines stand still during an update and then go on;
 - one-step-off: devices apart, one batch ahead; engines finish what they decode before they take new weights;
 - asynchronous: devices apart, `staleness` batches ahead; new weights arrive in the middle of responses.
 
@@ -198,6 +199,9 @@ class _Simulation:
         seconds = scenario.update.fixed + scenario.update.per_token * (written + scenario.prompt * len(groups))
         self.tokens.append(written)
         self.learning, self.learned = True, self.learned + seconds
+        if not scenario.apart:
+            for engine in self.engines:
+                engine.pause(now, seconds, recompute=False)
         heapq.heappush(self.events, (now + seconds, next(self.order), "learned", self.version))
 
     def _take_weights(self, now: float) -> None:
@@ -246,7 +250,7 @@ class _Simulation:
 
     def _warm_up(self) -> int:
         """Steps that do not count: those in which the buffer fills for the first time."""
-        return min(self.steps - 1, self.scenario.staleness + 1 if self.scenario.apart else 0)
+        return min(self.steps - 1, self.scenario.staleness + 1 if self.scenario.staleness else 0)
 
 
 def simulate(scenario: Scenario, lengths: Sequence[int], steps: int = 20) -> Simulated:

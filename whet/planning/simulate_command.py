@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     )
     print(table(found))
     if plan.subject.devices.count == 1:
-        print("One device cannot be divided: sampling and learning take turns on it.")
+        print("One device cannot be divided: sampling and learning take turns on it (trainer.max_staleness).")
     return 0
 
 
