@@ -1,10 +1,13 @@
 """The last module that the fork server imports: tables that every run would build anew, and no garbage in sight."""
 
 import gc
+import os
 from contextlib import suppress
 
 from whet.config.schema import all_keys
 
+# fork_server.py has put the folder of tests on the path; what forks start does without it.
+os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
 for key in all_keys().values():
     key.choices  # noqa: B018
 with suppress(ImportError, AttributeError, TypeError):  # other versions of transformers build it in other ways

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fork_server import SERVER
+from fork_server import forked
 from torch.distributed import TCPStore
 
 
@@ -23,8 +23,7 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     outputs = [folder / f"rank-{rank}.txt" for rank in range(world)]
     processes = [
-        SERVER.Process(target=_rank, args=(rank, world, store.port, str(folder), str(outputs[rank]), target, args))
-        for rank in range(world)
+        forked(_rank, rank, world, store.port, str(folder), str(outputs[rank]), target, args) for rank in range(world)
     ]
     for process in processes:
         process.start()
