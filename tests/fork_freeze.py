@@ -1,5 +1,6 @@
 """The last module that the fork server imports: tables that every run would build anew, and no garbage in sight."""
 
+import atexit
 import gc
 import os
 from contextlib import suppress
@@ -16,3 +17,4 @@ with suppress(ImportError, AttributeError, TypeError):  # other versions of tran
     get_checkpoint_conversion_mapping("llama")
 gc.collect()
 gc.freeze()  # what is here by now stays: forks need not look through it, and so do not copy its pages
+atexit.register(gc.unfreeze)  # of the server itself: triton reports what is left at the end
