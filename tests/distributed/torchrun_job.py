@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
             told = True
             for process in processes:
                 if process.is_alive():
-                    os.kill(process.pid, signal.SIGTERM)  # type: ignore[arg-type]
+                    with suppress(ProcessLookupError):  # it may end by itself meanwhile
+                        os.kill(process.pid, signal.SIGTERM)  # type: ignore[arg-type]
         time.sleep(0.05)
     return [process.exitcode or 0 for process in processes], [output.read_text() for output in outputs]
 
