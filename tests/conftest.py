@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import getpass
 import json
@@ -44,6 +45,7 @@ def pytest_collection_finish() -> None:
     """Take what is imported by now out of the garbage collector's rounds: half a million objects that stay."""
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # triton reports what is left at the end
 
 
 def pytest_unconfigure() -> None:

@@ -12,23 +12,53 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
     [
+        "peft",
         "torch.distributed.fsdp",
         "transformers.models.llama.modeling_llama",
         "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl",
-        "whet.cli",
+        "whet.algos.advantages.grpo",
+        "whet.algos.losses.ppo",
+        "whet.cli.train",
+        "whet.config.checks.files",
+        "whet.config.jobs",
+        "whet.config.loading",
+        "whet.config.loading.aliases",
+        "whet.learn.critic",
+        "whet.learn.reference",
+        "whet.learn.sharding",
+        "whet.model.lora",
         "whet.model.processor",
+        "whet.plots.runs",
         "whet.rollout.engines.native.engine",
+        "whet.tracking.loggers.console",
+        "whet.tracking.loggers.file",
         "whet.training.job",
         "learn.samples",
+        "fork_server",
         "fork_freeze",
     ]
 )
+
+
+def forked(target: Callable[..., Any], *given: Any, daemon: bool = False) -> Any:
+    """Return a process that will call `target(*given)`; both must be what a module has by name, or plain values."""
+    before = os.environ.get("PYTHONPATH")
+    # The server does not look for modules where this process does; fork_freeze.py takes the folder off again.
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parent}{os.pathsep}{before or ''}"
+    try:
+        ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    return _SERVER.Process(target=target, args=given, daemon=daemon)
 
 
 @dataclass(frozen=True)
@@ -49,7 +79,7 @@ def run_forked(target: Callable[..., Any], *given: Any, folder: Path, typed: str
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         (scratch / "in").write_text(typed)
-        process = SERVER.Process(target=_apart, args=(target, given, str(folder), name), daemon=False)
+        process = forked(_apart, target, given, str(folder), name)
         process.start()
         process.join(seconds)
         hangs = process.exitcode is None

@@ -129,6 +129,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 3, "mini_batch_size": 2}, "does not divide"),
     ({"algorithm": "grop"}, "did you mean grpo"),
     ({"steps": True}, "expected an integer"),
+    ({"batch_size": {"a": 1}}, r"data.rollout_batch_size=.* \(batch_size=\): expected an integer"),
     ({"stop": object()}, "stop: expected text"),
     ({"config": 5}, "config: expected a YAML file or a dict, got int"),
     ({"config": {"worker": {"rolout": {}}}}, "unknown key worker.rolout"),

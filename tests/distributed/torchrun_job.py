@@ -10,10 +10,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fork_server import SERVER
+from fork_server import forked
 from torch.distributed import TCPStore
 
 
@@ -23,8 +24,7 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     outputs = [folder / f"rank-{rank}.txt" for rank in range(world)]
     processes = [
-        SERVER.Process(target=_rank, args=(rank, world, store.port, str(folder), str(outputs[rank]), target, args))
-        for rank in range(world)
+        forked(_rank, rank, world, store.port, str(folder), str(outputs[rank]), target, args) for rank in range(world)
     ]
     for process in processes:
         process.start()
@@ -35,7 +35,8 @@ def run_job(folder: Path, target: Callable[..., int], *args: Any, world: int = 2
             told = True
             for process in processes:
                 if process.is_alive():
-                    os.kill(process.pid, signal.SIGTERM)  # type: ignore[arg-type]
+                    with suppress(ProcessLookupError):  # it may end by itself meanwhile
+                        os.kill(process.pid, signal.SIGTERM)  # type: ignore[arg-type]
         time.sleep(0.05)
     return [process.exitcode or 0 for process in processes], [output.read_text() for output in outputs]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fork_server import SERVER, Ended, run_forked
+from fork_server import Ended, forked, run_forked
 
 from whet.assets.examples import examples_folder
 from whet.tracking import read_metrics
@@ -90,7 +90,7 @@ def start(folder: Path, *arguments: str, typed: Path | None = None, own_group: b
         arguments = (arguments[0], QUICKSTARTS[arguments[0]], *arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{next(_COUNT)}.txt"
-    process = SERVER.Process(target=_main, args=(list(arguments), str(folder), str(output), typed, own_group))
+    process = forked(_main, list(arguments), str(folder), str(output), typed, own_group)
     process.start()
     return WhetProcess(folder, output, process)
 

@@ -115,10 +115,11 @@ def _record_named(job: str, name: Any, value: Any, place: str, layer: Layer) -> 
 
 
 def _fill(short: ShortName, layer: Layer) -> None:
-    """Give the keys that follow a keyword where nobody has given them."""
-    for key in short.replaces:
+    """Give the keys that follow a keyword where nobody has given them; a keyword that was refused gives none."""
+    leader = layer.get(short.keys[0])
+    for key in short.replaces if leader is not None else ():
         if key not in layer:
-            layer[key] = Given(key, layer[short.keys[0]].value, f" ({short.name}=)")
+            layer[key] = Given(key, leader.value, f" ({short.name}=)")
 
 
 def _record(given: Given, layer: Layer) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from fork_server import SERVER
+from fork_server import forked
 
 
 def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any, seconds: float = 300) -> list[Any]:
@@ -27,10 +27,7 @@ def run_ranks(world: int, program: Callable[..., Any], folder: Path, *given: Any
 def _run(
     world: int, program: Callable[..., Any], folder: Path, store: Path, given: tuple[Any, ...], seconds: float
 ) -> None:
-    ranks = [
-        SERVER.Process(target=_rank, args=(rank, world, store, folder, program, given), daemon=True)
-        for rank in range(world)
-    ]
+    ranks = [forked(_rank, rank, world, store, folder, program, given, daemon=True) for rank in range(world)]
     for process in ranks:
         process.start()
     deadline = time.monotonic() + seconds
