@@ -225,8 +225,12 @@ def _loaded(argument: str, settings: str) -> Any:
 @functools.lru_cache(maxsize=16)
 def _load(argument: str, settings: str) -> Any:
     verifiers = require("verifiers", "verifiers")
-    if not hasattr(verifiers, "MultiTurnEnv"):
-        raise UserError(f"verifiers {verifiers.__version__} has no v0 interface: pip install 'whet[verifiers]'")
+    try:
+        _client_class()
+        kind = verifiers.MultiTurnEnv
+    except Exception as error:  # later versions have it elsewhere or nowhere, or need packages for it
+        version = getattr(verifiers, "__version__", "")
+        raise UserError(f"verifiers {version} has no v0 interface ({error}): pip install 'whet[verifiers]'") from error
     if not argument:
         raise UserError("name an environment, as in verifiers:NAME or verifiers:path.py:load_environment")
     given = json.loads(settings)
@@ -238,7 +242,7 @@ def _load(argument: str, settings: str) -> Any:
     except Exception as error:  # of the name, of the loader's settings, of what it downloads
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
         raise UserError(f"verifiers cannot load {argument!r}: {type(error).__name__}: {text}") from error
-    if not isinstance(env, verifiers.MultiTurnEnv):
+    if not isinstance(env, kind):
         raise UserError(f"{argument} is a {type(env).__name__}; environments with turns (MultiTurnEnv) can be trained")
     return env
 
