@@ -65,10 +65,13 @@ def test_cancelling_ends_what_runs_and_takes_out_what_waits(jobs: Jobs) -> None:
 
 def test_the_queue_is_bounded_and_unknown_numbers_are_told(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_WAITING", 2)
-    jobs.add(Path("run"), {"do": "hang"})
+    hanging = jobs.add(Path("run"), {"do": "hang"})
+    while jobs.state(hanging)["state"] == "waiting":
+        time.sleep(0.01)
+    jobs.add(Path("run"), {"do": "a"})
+    jobs.add(Path("run"), {"do": "a"})
     with pytest.raises(UserError, match="2 requests are waiting already"):
-        for _ in range(4):
-            jobs.add(Path("run"), {"do": "a"})
+        jobs.add(Path("run"), {"do": "a"})
     with pytest.raises(UserError, match="there is no request 99"):
         jobs.state(99)
 

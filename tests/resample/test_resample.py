@@ -1,4 +1,4 @@
-"""Samples of real short runs drawn again: equal token by token where the weights are there, and branches with scores."""
+"""Samples of real short runs drawn again, equal token by token where the weights are kept, and branches with scores."""
 
 from __future__ import annotations
 
