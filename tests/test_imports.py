@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors", "system"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed", "doctor"}  # what any job that trains stands on
-JOBS = {"supervised", "evals", "merge", "serving", "prepare", "resample"}  # beside training, and like it for cli and api only
+JOBS = {"supervised", "evals", "merge", "serving", "prepare", "resample"}  # beside training, for cli and api only
 BELOW = {"model", "kernels", "assets", "sandbox", "chat", "envs", "tools"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
