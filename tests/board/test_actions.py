@@ -78,7 +78,8 @@ def test_control_needs_its_flag_and_a_run_that_goes_on(run: Path, monkeypatch: p
     assert "not going on" in post(board, run, "control", {"action": "stop"}).json()["error"]
     monkeypatch.setattr("whet.board.control.read_status", lambda folder: "running")
     assert "action must be one of" in post(board, run, "control", {"action": "rm -rf"}).json()["error"]
-    assert "action must be one of" in post(board, run, "control", None).json()["error"]
+    for body in ([], [1], {}, "stop", {"action": ["stop"]}):
+        assert "action must be one of" in post(board, run, "control", body).json()["error"]
     assert post(board, run, "control", {"action": "save"}).json() == {"asked": "save"}
     assert post(board, run, "control", {"action": "save"}).status_code == 200
     assert take(run) == ["save"]
