@@ -36,9 +36,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, few_rows: tuple[str, str]) -> 
 
 
 def trained(folder: Path, few_rows: tuple[str, str], *more: str) -> Path:
-    files = [f"data.train_files={few_rows[0]}", f"data.val_files={few_rows[1]}"]
     config = f"config={examples_folder() / 'quickstart.yaml'}"
-    assert main(["train", config, *files, *SHORT, f"trainer.save_checkpoint_path={folder}", *more]) == 0
+    assert main(["train", config, *few_rows, *SHORT, f"trainer.save_checkpoint_path={folder}", *more]) == 0
     return folder
 
 
