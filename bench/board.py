@@ -25,29 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-WORDS = [
-    "the",
-    "sum",
-    "of",
-    "these",
-    "numbers",
-    "is",
-    "then",
-    "because",
-    "we",
-    "add",
-    "and",
-    "carry",
-    "one",
-    "so",
-    "that",
-    "it",
-    "must",
-    "be",
-    "equal",
-    "to",
-    "answer",
-]
+WORDS = ("the", "sum", "of", "these", "numbers", "is", "then", "because", "we", "add", "and", "carry", "one", "so that")
 TARGETS = {"first view": 1.0, "filter": 0.5, "token view": 0.3}
 
 

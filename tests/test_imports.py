@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "whet"
 GROUND = {"config", "types", "errors", "system"}
 STEP = {"data", "rollout", "rewards", "algos", "learn"}  # each does one part of a training step
 RUN = {"checkpoint", "tracking", "distributed", "doctor"}  # what any job that trains stands on
-JOBS = {"supervised", "evals", "merge", "serving", "prepare"}  # beside training, and like it for cli and api only
+JOBS = {"supervised", "evals", "merge", "serving", "prepare", "resample"}  # beside training, for cli and api only
 BELOW = {"model", "kernels", "assets", "sandbox", "chat", "envs", "tools"} | GROUND
 # What each part of the package may import of it, besides itself.
 MAY_IMPORT = {
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "tracking": {"checkpoint"} | GROUND,
     "plots": {"tracking"} | GROUND,
     "doctor": {"checkpoint", "tracking"} | GROUND,
-    "board": {"checkpoint", "doctor", "plots", "serving", "tracking"} | GROUND,
+    "board": {"checkpoint", "doctor", "plots", "resample", "serving", "tracking"} | GROUND,
     "sweeps": {"plots"} | GROUND,
     "compat": GROUND,
     "model": {"kernels", "assets"} | GROUND,
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "training": STEP | RUN | BELOW | {"plots"},
     **{job: STEP | RUN | BELOW | {"training", "plots"} for job in JOBS},
     "planning": STEP | RUN | BELOW | {"training"},
-    "api": STEP | RUN | BELOW | JOBS | {"training", "plots"},
+    "api": STEP | RUN | BELOW | JOBS | {"training", "plots", "board"},
     "cli": STEP | RUN | BELOW | JOBS | {"training", "plots", "sweeps", "planning", "compat", "board"},
     "__main__": {"cli"},
 }

@@ -30,7 +30,7 @@ def sample(i: int, text: str, uid: str = "train.jsonl:1") -> Sample:
     ]
     scores = {"overall": float(i), "format": 1.0}
     notes = {"judge": "<b>good</b>"} if i == 0 else {}
-    prompt = Prompt(uid, [1], f"Prompt <i>{i % 2}</i> \x07", "7")
+    prompt = Prompt(uid, [1], f"Prompt <i>{i % 2}</i> of {uid} \x07", "7")
     return Sample(prompt, segments, "stop", i, 0, text, scores, advantage=float(i) - 2, notes=notes)
 
 

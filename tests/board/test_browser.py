@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -28,12 +29,16 @@ pytestmark = [
 @pytest.fixture
 def board(run: Path) -> Iterator[str]:
     """The address of a board over the hostile run, in a process of its own."""
-    arguments = [sys.executable, "-m", "whet", "board", str(run.parent), "--port", "0"]
+    stages = [["rollout", 0.0, 1.0], ["reward", 1.0, 1.1], ["update", 1.1, 2.0]]
+    groups = [[8 * i, 0.0, 0.2 * i, 1.05] for i in range(5)]
+    record = {"step": 3, "began": 0.0, "seconds": 2.0, "stages": stages, "groups": groups, "all_groups": 5}
+    (run / "timeline.jsonl").write_text(json.dumps(record) + "\n")
+    arguments = [sys.executable, "-m", "whet", "board", str(run.parent), "--port", "0", "--read-only", "--control"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = next((each for line in process.stdout if (each := re.search(r"http://\S+", line))), None)
+        found = next((each for line in process.stdout if (each := re.search(r"board at (http://\S+)", line))), None)
         assert found is not None
-        yield found[0]
+        yield found[1]
         process.terminate()
     assert process.returncode == 0
 
@@ -72,7 +77,10 @@ def test_every_view(browser: Any, board: str, run: Path, width: int, scheme: str
         f"#/samples?run={name}&text=answer: 39": "1 to 1 of 1 samples",
         f"#/samples?run={name}": "train_000002.parquet is damaged",
         f"#/sample?run={name}&step=1&row=1": "written by a tool or the environment",
-        f"#/sample?run={name}&step=3&row=1": "trainer.log_token_log_probs=true",
+        f"#/sample?run={name}&step=3&row=1": "trainer.log_token_details=true",
+        f"#/step?run={name}&step=3": "Half of the groups were sampled by",
+        f"#/step?run={name}&step=1": "This step has no timeline",
+        f"#/compare?run={name}&uid=train.jsonl:1": "Struck out: only in the first",
         f"#/config?run={name}": "data.max_response_length",
     }
     for address, text in views.items():
@@ -98,6 +106,34 @@ def test_keyboard_alone_filters_samples_and_reads_tokens(browser: Any, board: st
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.get_by_text("token 2 of 6, id 2: log-prob -2, probability 0.1353").wait_for(timeout=60_000)
+    page.keyboard.press("Enter")  # takes the place of the token into the form below
+    assert page.get_by_label("Keep the first tokens").input_value() == "1"
+    assert page.evaluate("document.activeElement.name") == "at"
     page.goto(f"{board}#/sample?run={run_id(run)}&step=1&row=99")
     page.get_by_text("there is no row 99").wait_for(timeout=60_000)
     assert [each for each in wrong if "400" not in each] == []  # Chromium notes the refused request
+
+
+def test_a_bar_of_a_histogram_leads_to_its_samples_by_keyboard(browser: Any, board: str, run: Path) -> None:
+    page, wrong = open_page(browser, board, 1280, "dark")
+    page.goto(f"{board}#/step?run={run_id(run)}&step=3")
+    bar = page.locator("a.bin[href*=min_reward]").first
+    bar.wait_for(timeout=60_000)
+    count = bar.locator(".count").inner_text()
+    bar.focus()
+    page.keyboard.press("Enter")
+    page.get_by_text(f"of {count} samples").first.wait_for(timeout=60_000)
+    assert not wrong
+
+
+def test_labels_in_chinese_and_a_sample_that_cannot_be_drawn_again(browser: Any, board: str, run: Path) -> None:
+    page, wrong = open_page(browser, board, 390, "light")
+    page.goto(f"{board}#/sample?run={run_id(run)}&step=1&row=4")
+    page.get_by_role("button", name="Draw it again").click()
+    page.locator("section .notice").first.wait_for(timeout=120_000)  # the run has no model, and the board says so
+    page.get_by_label("Language").select_option("zh")
+    page.get_by_role("button", name="重新抽取").wait_for(timeout=60_000)
+    page.get_by_role("link", name="曲线").wait_for(timeout=60_000)
+    assert page.evaluate("document.documentElement.lang") == "zh"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert [each for each in wrong if "400" not in each] == []

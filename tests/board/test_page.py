@@ -75,6 +75,44 @@ def test_smoothing_is_an_average_without_a_bias_to_zero() -> None:
     assert node(encoded("smoothing.js"), "m.smooth([1, 3], 0)") == [1, 3]
 
 
+def test_differences_of_texts() -> None:
+    script = "m.diff(m.words('the cat sat on a mat'), m.words('the dog sat on a mat now'))"
+    found = node(encoded("diff.js"), script)
+    assert isinstance(found, list)
+    assert "".join(each["text"] for each in found if each["kind"] != "right") == "the cat sat on a mat"
+    assert "".join(each["text"] for each in found if each["kind"] != "left") == "the dog sat on a mat now"
+    assert {each["text"].strip() for each in found if each["kind"] == "left"} >= {"cat"}
+    assert node(encoded("diff.js"), "m.diff([], [])") == []
+    assert node(encoded("diff.js"), "m.diff(['a'], ['a'])") == [{"kind": "same", "text": "a"}]
+    long = "m.diff(Array(5000).fill('a '), Array(5000).fill('b '))"  # too long to compare: two pieces, at once
+    assert [each["kind"] for each in node(encoded("diff.js"), long)] == ["left", "right"]  # type: ignore[attr-defined]
+
+
+def test_runs_of_several_seeds_become_a_band() -> None:
+    names = ["grpo-seed1", "grpo_s2", "lr=3,seed=4", "other", "x/1", "x-2", "lr=3e-4"]
+    families = node(encoded("bands.js"), f"{json.dumps(names)}.map(m.family)")
+    assert families == ["grpo", "grpo", "lr=3", "other", "x", "x", "lr=3e-4"]
+    lines = [
+        {"label": "a-1", "x": [1, 2], "y": [1.0, None]},
+        {"label": "a-2", "x": [1, 2], "y": [3.0, 4.0]},
+        {"label": "b", "x": [1], "y": [7.0]},
+    ]
+    found = node(encoded("bands.js"), f"m.banded({json.dumps(lines)})")
+    assert found == [
+        {"label": "a (2)", "x": [1, 2], "y": [2, 4], "low": [1, 4], "high": [3, 4]},
+        {"label": "b", "x": [1], "y": [7]},
+    ]
+
+
+def test_every_label_has_a_chinese_one() -> None:
+    used = set()
+    for file in MODULES:
+        used |= set(re.findall(r"""\bt\("((?:[^"\\]|\\.)+)\"""", file.read_text()))
+    known = node(encoded("chinese.js"), "Object.keys(m.CHINESE)")
+    assert isinstance(known, list)
+    assert used - set(known) == set()
+
+
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: file.name)
 def test_modules_are_valid(file: Path, tmp_path: Path) -> None:
     program = shutil.which("node")

@@ -36,12 +36,17 @@ def test_the_report_of_a_hostile_run(run: Path, capsys: pytest.CaptureFixture[st
     assert not page.names & {"script", "img", "i", "b", "link", "iframe"}
     assert {"svg", "table", "pre"} <= page.names
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
-    assert "Best samples of step 3 (train)" in text
+    assert "Best samples: step 3 (train)" in text
     assert "train.jsonl:39" in text
-    assert "<strong>gradients</strong>, step 11 to 14" in text
+    assert "<strong>gradients</strong>, step 11–14" in text
     assert "train_000002.parquet is damaged" in text
     assert "data.max_response_length" in text
     assert "verysecret" not in text
+    assert main(["report", str(run), "--lang", "zh", "--out", str(run / "zh.html")]) == 0
+    chinese = (run / "zh.html").read_text()
+    assert '<html lang="zh">' in chinese
+    assert "<h2>发现</h2>" in chinese
+    assert "最好的样本: 步 3 (训练)" in chinese
 
 
 def test_a_run_without_samples_or_config_and_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +60,8 @@ def test_a_run_without_samples_or_config_and_mistakes(tmp_path: Path, capsys: py
         ([str(tmp_path), "--out=no/x.html"], "there is no folder"),
         ([str(tmp_path / "gone")], "no such run folder"),
         ([str(tmp_path), "--dark"], "no option"),
+        ([str(tmp_path), "--lang", "fr"], "--lang is en or zh"),
+        ([str(tmp_path), "--lang"], "--lang is en or zh"),
     ):
         assert main(["report", *arguments]) == 2
         assert part in capsys.readouterr().err

@@ -54,6 +54,7 @@ JOBS = {
     "chat": "whet.evals.terminal_chat.chat",
     "merge": "whet.merge.command.merge",
     "board": "whet.board.server.serve",
+    "resample": "whet.resample.command.show",
 }
 # Commands that take a moment.
 WHOLE = ("config", "plot", "compare", "new", "model", "sweep", "sandbox", "doctor", "report")

@@ -137,7 +137,8 @@ def test_time_that_belongs_to_no_stage() -> None:
     waiting = {"timing_s/step": 10.0, "timing_s/rollout": 2.0, "timing_s/update": 1.0, "timing_s/validate": 9.0}
     assert holds_at(IdleDevice(), [waiting] * 6) == [5, 6]
     assert holds_at(IdleDevice(), [waiting | {"timing_s/rollout": 6.0}] * 6) == []
-    assert holds_at(IdleDevice(), [{"timing_s/step": 0.9, "timing_s/rollout": 0.1}] * 6) == []  # a tiny run
+    assert holds_at(IdleDevice(), [waiting | {"timing_s/step": 3.9}] * 6) == []  # a tiny run
+    assert holds_at(IdleDevice(), [{"timing_s/step": 9.0}] * 6) == []  # nothing is known of its stages
 
 
 def test_reward_that_is_lost() -> None:

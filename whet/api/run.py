@@ -16,6 +16,7 @@ from whet.plots.picture import Plot
 from whet.plots.runs import PANELS, as_arms, panels, read_run
 
 if TYPE_CHECKING:
+    from whet.api.board import Board
     from whet.api.evaluate import Evaluation
     from whet.checkpoint.manifest import Checkpoint
 
@@ -121,6 +122,29 @@ class Run:
         from whet.api.evaluate import evaluate
 
         return evaluate(self, data, reward, **keys)
+
+    def resample(self, step: int, row: int, **keys: Any) -> dict[str, Any]:
+        """Draw a sample again with its own random numbers, or branch it at a token.
+
+        `row` is the sample's row in `samples(step)`. Without further keywords the answer says whether every token came
+        out equal; `at`, `token`, `text`, `temperature`, `prompt` or `n` branch it, `top` lists the likeliest tokens at
+        each place, `split` and `checkpoint` are as of `whet resample`.
+        """
+        from whet.resample.job import resample
+        from whet.resample.request import read_request
+
+        branches = any(keys.get(name) is not None for name in ("at", "token", "text", "temperature", "prompt", "n"))
+        kind = "tokens" if "top" in keys else "branch" if branches else "again"
+        return resample(self.folder, read_request({"kind": kind, "step": step, "row": row, **keys}))
+
+    def board(self, port: int = 0) -> Board:
+        """Show the run in `whet board`, in a process of its own; a notebook shows the link.
+
+        Close it with `close()`, or use it in a with statement; it ends with this process.
+        """
+        from whet.api.board import Board
+
+        return Board([self.folder], port)
 
     def _last(self) -> Checkpoint | None:
         from whet.checkpoint.store import read_checkpoints

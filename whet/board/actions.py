@@ -43,7 +43,8 @@ class Actions:
         """Ask a run to stop, save or validate after its current step."""
         if not self._may_control:
             raise UserError("runs are controlled from a board that was started with --control")
-        return control(self._runs.folder(request.path_params["run"]), body.get("action") if body else None)
+        action = body.get("action") if isinstance(body, dict) else None
+        return control(self._runs.folder(request.path_params["run"]), action)
 
 
 def _number(request: Request) -> int:

@@ -11,12 +11,12 @@ from whet.tracking.requests import ACTIONS, ask
 
 def control(folder: Path, action: object) -> dict[str, str]:
     """Ask a run to do something after its current step."""
-    if action not in ACTIONS:
+    if not isinstance(action, str) or action not in ACTIONS:
         raise UserError(f"action must be one of {', '.join(ACTIONS)}")
     if read_status(folder) != "running":
         raise UserError("this run is not going on, so that nobody would read the request")
     try:
-        ask(folder, str(action))
+        ask(folder, action)
     except OSError as error:
         raise UserError(f"{folder}: the request cannot be written: {error.strerror or error}") from error
-    return {"asked": str(action)}
+    return {"asked": action}

@@ -9,6 +9,7 @@ from typing import Any
 from whet.board.arrow_query import read_rows
 from whet.board.filters import Filters, Page
 from whet.board.sample_files import SampleFile
+from whet.board.sample_index import Indexed
 
 # Extensions are never loaded: those that DuckDB does not come with would be fetched from the network.
 _OPTIONS: dict[str, Any] = {
@@ -28,6 +29,29 @@ _CONDITIONS = {
 }
 
 
+def query_index(index: Indexed, filters: Filters, page: Page) -> tuple[int, list[dict[str, Any]], list[str]]:
+    """Return the same from an index in memory: only the rows of the page are read from files."""
+    where, values = _where(filters, lowered=True)
+    direction = "DESC" if page.descending else "ASC"
+    cursor = _connection().cursor()
+    cursor.register("samples", index.table)
+    try:
+        total = int(cursor.execute(f"SELECT count(*) FROM samples WHERE {where}", values).fetchall()[0][0])
+        text = (
+            f'SELECT "file", "row" FROM samples WHERE {where} '
+            f'ORDER BY {_key(page.order)} {direction} NULLS LAST, step, "row" LIMIT ? OFFSET ?'
+        )
+        found = cursor.execute(text, [*values, page.limit, page.offset]).fetchall()
+    finally:
+        cursor.unregister("samples")
+        cursor.close()
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    for place in {place for place, _ in found}:
+        wanted = [row for at, row in found if at == place]
+        rows |= {(place, row): content for row, content in zip(wanted, read_rows(index.files[place], wanted))}
+    return total, [rows[place, row] for place, row in found], list(index.damaged)
+
+
 def query(files: Sequence[SampleFile], filters: Filters, page: Page) -> tuple[int, list[dict[str, Any]], list[str]]:
     """Return the number of samples that pass, the rows of a page, and no sentences; raise if a file is damaged."""
     if not files:
@@ -35,11 +59,9 @@ def query(files: Sequence[SampleFile], filters: Filters, page: Page) -> tuple[in
     order = page.order if any(page.order in file.columns for file in files) else "step"
     where, values = _where(filters)
     direction = "DESC" if page.descending else "ASC"
-    # A NaN is no value: DuckDB would take it for the largest.
-    key = f'CASE WHEN isnan("{order}") THEN NULL ELSE "{order}" END' if order in ("reward", "advantage") else order
     text = (
         f"SELECT filename, file_row_number, count(*) OVER () AS total FROM {_SOURCE} WHERE {where} "
-        f"ORDER BY {key} {direction} NULLS LAST, step, file_row_number LIMIT ? OFFSET ?"
+        f"ORDER BY {_key(order)} {direction} NULLS LAST, step, file_row_number LIMIT ? OFFSET ?"
     )
     paths = [str(file.path) for file in files]
     found = _run(text, [paths, *values, page.limit, page.offset])
@@ -57,8 +79,16 @@ def query(files: Sequence[SampleFile], filters: Filters, page: Page) -> tuple[in
 _SOURCE = "read_parquet(?, union_by_name=true, file_row_number=true, filename=true)"
 
 
-def _where(filters: Filters) -> tuple[str, list[Any]]:
-    """Return the conditions with a question mark for each value, and the values."""
+def _key(order: str) -> str:
+    """Return what to sort by. A NaN is no value: DuckDB would take it for the largest."""
+    return f'CASE WHEN isnan("{order}") THEN NULL ELSE "{order}" END' if order in ("reward", "advantage") else order
+
+
+def _where(filters: Filters, lowered: bool = False) -> tuple[str, list[Any]]:
+    """Return the conditions with a question mark for each value, and the values.
+
+    With `lowered` the texts to look in are in lower case already.
+    """
     given = [(text, getattr(filters, name)) for name, text in _CONDITIONS.items()]
     conditions, values = [], []
     for text, value in given:
@@ -66,7 +96,8 @@ def _where(filters: Filters) -> tuple[str, list[Any]]:
             conditions.append(text)
             values.append(value)
     if filters.text:
-        conditions.append("(contains(lower(prompt), lower(?)) OR contains(lower(response), lower(?)))")
+        names = ["prompt", "response"] if lowered else ["lower(prompt)", "lower(response)"]
+        conditions.append(f"({' OR '.join(f'contains({name}, lower(?))' for name in names)})")
         values += [filters.text, filters.text]
     return " AND ".join(conditions) or "true", values
 

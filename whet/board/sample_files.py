@@ -37,6 +37,7 @@ class SampleFile:
     step: int
     rows: int
     columns: tuple[str, ...]
+    state: tuple[int, int] = (0, 0)  # time of its last change, and size
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class SampleFiles:
         with self._lock:
             known = self._kept.get(path)
         if known is None or known[0] != state:
-            known = (state, _read_footer(path, step))
+            known = (state, _read_footer(path, step, state))
             with self._lock:
                 if len(self._kept) >= _MOST_KEPT:
                     self._kept.clear()
@@ -82,7 +83,7 @@ class SampleFiles:
         return known[1]
 
 
-def _read_footer(path: Path, step: int) -> SampleFile | str:
+def _read_footer(path: Path, step: int, state: tuple[int, int]) -> SampleFile | str:
     try:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -91,7 +92,7 @@ def _read_footer(path: Path, step: int) -> SampleFile | str:
     for name, has_type in _NEEDED.items():
         if name not in schema.names or not has_type(schema.field(name).type):
             return f"{path.name} holds no samples of whet: its column {name} is missing or of another type"
-    return SampleFile(path, step, rows, tuple(schema.names))
+    return SampleFile(path, step, rows, tuple(schema.names), state)
 
 
 def damage(path: Path, error: Exception) -> str:

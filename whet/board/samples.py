@@ -17,6 +17,7 @@ from whet.board import arrow_query
 from whet.board.filters import LISTED, Filters, Page
 from whet.board.histograms import histograms
 from whet.board.sample_files import READ_ERRORS, Listing, SampleFile, SampleFiles, damage
+from whet.board.sample_index import Indexed, SampleIndex
 from whet.board.tokens import read_record, token_view
 from whet.errors import UserError
 
@@ -30,12 +31,14 @@ class Samples:
 
     def __init__(self, use_duckdb: bool | None = None) -> None:
         """Query with DuckDB if it is installed, unless told otherwise."""
-        self._files = SampleFiles()
+        self._files, self._index = SampleFiles(), SampleIndex()
         self._use_duckdb = find_spec("duckdb") is not None if use_duckdb is None else use_duckdb
 
     def steps(self, folder: Path, split: str) -> dict[str, Any]:
         """Return the steps with samples, their number, and sentences about damaged files."""
         listing = self._files.list(folder, split)
+        if self._use_duckdb:
+            self._index.find(folder, split, list(listing.files.values()))  # it is being built while somebody looks
         total = sum(file.rows for file in listing.files.values())
         return {"steps": list(listing.files), "samples": total, "damaged": list(listing.damaged)}
 
@@ -43,7 +46,10 @@ class Samples:
         """Return a page of the samples that pass."""
         listing = self._files.list(folder, split)
         files = _of_step(listing, filters.step)
-        total, rows, damaged = self._query(files, filters, page)
+        index = None
+        if self._use_duckdb and filters.step is None:
+            index = self._index.find(folder, split, files)
+        total, rows, damaged = self._query(files, filters, page, index)
         return {"total": total, "rows": [_row(row, _EXCERPT) for row in rows], "damaged": [*listing.damaged, *damaged]}
 
     def groups(self, folder: Path, split: str, step: int, offset: int, limit: int) -> dict[str, Any]:
@@ -88,7 +94,7 @@ class Samples:
             raise UserError(damage(file.path, error)) from error
 
     def _query(
-        self, files: Sequence[SampleFile], filters: Filters, page: Page
+        self, files: Sequence[SampleFile], filters: Filters, page: Page, index: Indexed | None
     ) -> tuple[int, list[dict[str, Any]], list[str]]:
         if self._use_duckdb:
             import duckdb
@@ -96,6 +102,8 @@ class Samples:
             from whet.board import duckdb_query
 
             try:
+                if index is not None and (index.has_texts or not filters.text):
+                    return duckdb_query.query_index(index, filters, page)
                 return duckdb_query.query(files, filters, page)
             except (duckdb.Error, *READ_ERRORS):
                 pass  # a damaged file: the other query leaves it out, and says which it is

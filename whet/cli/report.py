@@ -9,13 +9,14 @@ from whet.cli.command import Command
 from whet.errors import UserError
 
 _HELP = """\
-usage: whet report RUN [--out FILE.html]
+usage: whet report RUN [--out FILE.html] [--lang zh]
 
 Write one HTML file about a run, to send to somebody: what the doctor found, curves, a table of numbers, the best and
 the worst samples of the last validation (or step), and what its config changes. The file needs nothing else and has
 no script.
 
   --out FILE       report.html in the run folder where none is named
+  --lang zh        labels in Chinese; en is English
 
 Examples:
   whet report checkpoints/whet/quickstart
@@ -24,16 +25,16 @@ Examples:
 
 
 def _run(arguments: list[str]) -> int:
-    folder, out = _parse(arguments)
+    folder, out, language = _parse(arguments)
     from whet.board.report import write_report
 
-    file = write_report(folder, out)
+    file = write_report(folder, out, language)
     print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
     return 0
 
 
-def _parse(arguments: list[str]) -> tuple[Path, Path | None]:
-    folders, out, left = [], None, list(arguments)
+def _parse(arguments: list[str]) -> tuple[Path, Path | None, str]:
+    folders, out, language, left = [], None, "en", list(arguments)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
@@ -41,6 +42,10 @@ def _parse(arguments: list[str]) -> tuple[Path, Path | None]:
             if not equals and not left:
                 raise UserError("whet report: --out needs a file")
             out = Path(os.path.expanduser(value if equals else left.pop(0)))
+        elif name == "--lang":
+            language = value if equals else left.pop(0) if left else ""
+            if language not in ("en", "zh"):
+                raise UserError("whet report: --lang is en or zh")
         elif word.startswith("-"):
             raise UserError(f"whet report has no option {word} (whet report --help)")
         else:
@@ -51,7 +56,7 @@ def _parse(arguments: list[str]) -> tuple[Path, Path | None]:
         raise UserError(f"--out {out}: the name must end in .html")
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
-    return folders[0], out
+    return folders[0], out, language
 
 
 COMMAND = Command(summary="write one HTML file about a run: curves, findings, samples", help=_HELP, run=_run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,9 @@ def _run(arguments: list[str]) -> int:
 
     request = read_request(given)
 
-    from whet.resample.job import resample
-    from whet.resample.printing import as_text
+    from whet.resample.command import show
 
-    found = resample(folder, request)
-    print(json.dumps(found, ensure_ascii=False, allow_nan=False) if as_json else as_text(found), end="\n")
+    show(folder, request, as_json)
     return 0
 
 

@@ -1,11 +1,14 @@
 // @ts-check
 // Runs that differ only in their seed, as one line with a band: the mean, the lowest and the highest at each step.
 
+// What counts seeds at the end of a name: seed1, seed=1, s1, /1, -1; but not the exponent of 3e-4.
+const SEED = /[-_/., ]*(?:seed[-_=]?\d+|(?<![a-z])s\d+|(?<=\/)\d+|(?<![\de])[-_]\d+)$/i;
+
 /**
- * A name without what counts seeds: `grpo-seed1`, `grpo_s2` and `grpo/3` are all of `grpo`.
+ * A name without its seed: `grpo-seed1`, `grpo_s2` and `grpo/3` are all of `grpo`.
  * @param {string} name
  */
-export const family = (name) => name.replace(/[-_/. ]*(?:seed|s)?[-_=]?\d+$/i, "") || name;
+export const family = (name) => name.replace(SEED, "") || name;
 
 /**
  * Join the lines of each family of several runs; a line alone stays as it is.

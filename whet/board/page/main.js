@@ -86,6 +86,7 @@ async function show() {
 
 /** @param {string} current */
 function tabs(current) {
+  fill(/** @type {HTMLElement} */ (document.getElementById("run-label")), document.createTextNode(t("Run")));
   const links = Object.entries(VIEWS).map(([name, [label]]) =>
     h("a", { href: address(name, name === "runs" ? {} : { run: chosen }), "aria-current": name === current ? "page" : null }, t(label)),
   );

@@ -66,5 +66,5 @@ function origin(sample) {
   const rows = [...Object.entries(sample.scores), ...turns, ...info].map(([name, value]) =>
     h("tr", {}, h("td", {}, name), h("td", { class: "number" }, typeof value === "number" ? number(value) : String(value ?? "–"))),
   );
-  return rows.length ? h("section", {}, h("h2", {}, t("where the reward came from")), h("table", { class: "narrow" }, h("tbody", {}, ...rows))) : null;
+  return rows.length ? h("section", {}, h("h2", {}, t("Where the reward came from")), h("table", { class: "narrow" }, h("tbody", {}, ...rows))) : null;
 }

@@ -12,20 +12,22 @@ import { t } from "./language.js";
 
 /**
  * What tokens can be coloured by: a share from 0 to 1 of the warm colour, or below 0 of the cold one.
- * @type {Record<string, {label: string, ends: [string, string], has: (tokens: Tokens) => boolean, share: (tokens: Tokens, i: number) => number|null}>}
+ * @type {Record<string, {label: string, ends: [string, string], both?: boolean, has: (tokens: Tokens) => boolean, share: (tokens: Tokens, i: number) => number|null}>}
  */
 const COLOURS = {
   log_prob: { label: "log-prob", ends: ["likely", "unlikely"], has: () => true, share: ({ log_probs }, i) => of(log_probs[i], (value) => 1 - Math.exp(Math.min(0, value))) },
   difference: {
     label: "learner minus sampler",
-    ends: ["equal", "different"],
+    ends: ["lower", "higher"],
+    both: true,
     has: (tokens) => Boolean(tokens.new),
     share: ({ log_probs, new: now }, i) => of(now?.[i] ?? null, (value) => of(log_probs[i], (before) => Math.max(-1, Math.min(1, (value - before) * 5)))),
   },
   entropy: { label: "entropy", ends: ["certain", "uncertain"], has: (tokens) => Boolean(tokens.entropies), share: ({ entropies }, i) => of(entropies?.[i] ?? null, (value) => Math.min(1, value / 3)) },
   advantage: {
     label: "advantage",
-    ends: ["negative", "positive"],
+    ends: ["positive", "negative"],
+    both: true,
     has: (tokens) => Boolean(tokens.advantages),
     share: ({ advantages }, i) => of(advantages?.[i] ?? null, (value) => Math.max(-1, Math.min(1, -value / 2))),
   },
@@ -89,14 +91,14 @@ export function tokenBox(tokens, chosen) {
 
   const scale = h("span", {});
   const paint = (/** @type {string} */ name) => {
-    const { ends, share } = COLOURS[name];
+    const { ends, share, both } = COLOURS[name];
     spans.forEach((span, i) => {
       const value = share(tokens, i);
       span.style.setProperty("--p", String(Math.max(0, value ?? 0)));
       span.style.setProperty("--n", String(Math.max(0, -(value ?? 0))));
     });
     const cut = tokens.total > tokens.ids.length ? t(", the first {0} are shown", tokens.ids.length) : "";
-    scale.replaceChildren(` ${t(ends[0])} `, h("span", { class: "scale" }), ` ${t(ends[1])}; ${t("{0} tokens", tokens.total)}${cut}`);
+    scale.replaceChildren(` ${t(ends[0])} `, h("span", { class: both ? "scale both" : "scale" }), ` ${t(ends[1])}; ${t("{0} tokens", tokens.total)}${cut}`);
   };
   const options = Object.entries(COLOURS).filter(([, { has }]) => has(tokens)).map(([name, { label }]) => h("option", { value: name }, t(label)));
   const choice = h("select", { on: { change: (/** @type {Event} */ event) => paint(/** @type {HTMLSelectElement} */ (event.target).value) } }, ...options);

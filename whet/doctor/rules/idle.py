@@ -21,7 +21,7 @@ class IdleDevice:
     def observe(self, metrics: Metrics) -> str | None:
         """Count steps in a row whose stages take less than half of their time."""
         whole = metrics.get("timing_s/step")
-        if whole is None:
+        if whole is None or "timing_s/rollout" not in metrics or "timing_s/update" not in metrics:
             return None
         stages = sum(value for name, value in metrics.items() if name.startswith("timing_s/") and name not in _OUTSIDE)
         idle = whole - stages
