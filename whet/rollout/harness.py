@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from whet.chat.calls.format import USUAL_THOUGHT
 from whet.chat.messages import Message, Parsed, assistant_message
 from whet.envs.harness.calls import ChatCall, RefusedError, Reply
 from whet.envs.harness.programs import PLACE, Program, Started
@@ -79,10 +80,14 @@ class Harness:
         parse: Parse,
         seconds: float,
         needs_reward: bool,
+        think: Parse = USUAL_THOUGHT,
     ) -> None:
-        """`parse` finds calls in turns; `needs_reward` is True where no reward function scores samples."""
+        """`parse` finds calls in turns, `think` reasoning alone.
+
+        `needs_reward` is True where no reward function scores samples.
+        """
         self.program, self.server, self.host = program, server, host
-        self.conversations, self.parse = conversations, parse
+        self.conversations, self.parse, self.think = conversations, parse, think
         self.seconds, self.needs_reward = seconds, needs_reward
 
 
@@ -115,7 +120,13 @@ class HarnessSession:
             self._finish = sample.finish
             number = len(self._recording.turns)
             name = f"chatcmpl-{number}-{secrets.token_hex(8)}"
-            return Reply(name, turn.messages[-1], sample.finish, len(asked.context), len(turn.drawn))
+            stop = _stop_in(self._harness.conversations.text(turn.drawn), call.stop)
+            return Reply(name, turn.messages[-1], sample.finish, len(asked.context), len(turn.drawn), stop)
+
+    async def count(self, call: ChatCall) -> int:
+        """Return the number of tokens that the policy would read for a call."""
+        async with self._lock:
+            return len(self._tokens(call).context)
 
     def judge(self, failure: EnvFailure | None, scores: Scores, needs_reward: bool) -> EnvFailure | None:
         """Return the failure of the sample once its harness has ended; one that ran into a limit has not failed."""
@@ -159,13 +170,7 @@ class HarnessSession:
         if len(recording.turns) >= limits.turns:
             self._end = "max_turns"
             raise RefusedError(400, f"worker.rollout.max_turns={limits.turns} calls were answered", "max_turns")
-        try:
-            asked = recording.ask(call.messages, call.tools)
-        except Exception as error:  # templates are code of others, and raise what they like
-            said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
-            raise RefusedError(
-                400, f"the chat template refuses the messages: {type(error).__name__}: {said}"
-            ) from error
+        asked = self._tokens(call)
         longest = self._harness.conversations.longest
         if not recording.turns and len(asked.context) > longest:
             raise RefusedError(
@@ -182,6 +187,15 @@ class HarnessSession:
             )
         return asked
 
+    def _tokens(self, call: ChatCall) -> Asked:
+        try:
+            return self._recording.ask(call.messages, call.tools)
+        except Exception as error:  # templates are code of others, and raise what they like
+            said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
+            raise RefusedError(
+                400, f"the chat template refuses the messages: {type(error).__name__}: {said}"
+            ) from error
+
     def _call_params(self, call: ChatCall, asked: Asked) -> SamplingParams:
         limits = self._limits
         room = limits.tokens - len(self._recording) - (len(asked.added) if self._recording.turns else 0)
@@ -190,15 +204,27 @@ class HarnessSession:
         return replace(self._params, max_tokens=most, stop=stop, keep=True)
 
     def _message(self, drawn: list[int], call: ChatCall) -> Message:
-        """Return a turn as the harness reads it: calls taken out where tools were offered, stop texts cut off."""
+        """Return a turn as the harness reads it: calls taken out where tools were offered, stop texts cut off.
+
+        Reasoning beside calls is taken out too; elsewhere only for an API that has a place for it.
+        """
         text = self._harness.conversations.text(drawn)
-        for stop in call.stop:
-            text = text.partition(stop)[0] if stop in text else text
+        stop = _stop_in(text, call.stop)
+        text = text if stop is None else text.partition(stop)[0]
         if call.tools:
             parsed = self._harness.parse(text)
             if parsed.calls:
                 return assistant_message(parsed.content, parsed.reasoning, parsed.calls)
+        if call.splits:
+            parsed = self._harness.think(text)
+            return assistant_message(parsed.content, parsed.reasoning or None)
         return {"role": "assistant", "content": text}
+
+
+def _stop_in(text: str, stops: tuple[str, ...]) -> str | None:
+    """Return the stop text that is complete first, as an engine sees it; None where there is none."""
+    found = [(text.find(stop) + len(stop), stop) for stop in stops if stop in text]
+    return min(found)[1] if found else None
 
 
 def row_of(prompt: Prompt) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.chat.calls.registry import detect, parser
+from whet.chat.calls.format import without_calls
+from whet.chat.calls.registry import FORMATS, detect, parser
 from whet.config import Config
 from whet.config.schema.rollout import RolloutConfig
 from whet.envs.harness.programs import CommandProgram, FunctionProgram, Program
@@ -56,6 +57,7 @@ class Harnesses(EpisodeFailures):
             parse,
             rollout.agent_timeout,
             not config.worker.reward.is_named,
+            without_calls(FORMATS.find(form)),
         )
 
     def __enter__(self) -> Harnesses:

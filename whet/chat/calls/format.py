@@ -118,6 +118,23 @@ def split_reasoning(
     return body[:call].strip(), body[call:]
 
 
+def without_calls(form: Format | None) -> Callable[[str], Parsed]:
+    """Return a parser that takes reasoning out of a turn and leaves calls in its text; None: in the usual marks."""
+    begin, end = (THINK, THOUGHT) if form is None else form.thought
+
+    def parse(text: str) -> Parsed:
+        if form is not None and form.is_framed:
+            parsed = form.parse(text)
+            return Parsed(parsed.content, parsed.reasoning)
+        reasoning, content = split_reasoning(text, (), begin, end)
+        return Parsed(content, reasoning)
+
+    return parse
+
+
+USUAL_THOUGHT = without_calls(None)  # for models whose reasoning stands between <think> and </think>
+
+
 def blocks(text: str, begin: str, end: str) -> Iterator[tuple[str, str | None, bool]]:
     """Yield (text before a block, the block's inside, whether it was closed); last the rest, with None."""
     place = 0

@@ -51,6 +51,7 @@ class ChatCall:
     stream: bool = False
     usage: bool = False  # wanted at the end of a stream
     model: str = "policy"
+    splits: bool = False  # True if the API has a place for reasoning beside the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Reply:
     finish: FinishReason
     prompt_tokens: int
     tokens: int
+    stop: str | None = None  # the stop text of the call that ended it
 
 
 def read_call(body: Any) -> ChatCall:

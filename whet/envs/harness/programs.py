@@ -132,6 +132,8 @@ def _environment(started: Started) -> dict[str, str]:
     own = {
         "OPENAI_BASE_URL": started.base_url,
         "OPENAI_API_KEY": started.api_key,
+        "ANTHROPIC_BASE_URL": started.base_url.removesuffix("/v1"),  # its clients add /v1 themselves
+        "ANTHROPIC_API_KEY": started.api_key,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",  # which would send traces with this key to OpenAI
         "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"])),
         "no_proxy": ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"])),
