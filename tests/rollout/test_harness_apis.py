@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -189,9 +190,7 @@ def test_readers_never_raise_anything_else(read: str) -> None:
     @given(values, values)
     def check(body: Any, chat: Any) -> None:
         for each in (body, MESSAGE | {"messages": [chat]}, RESPONSE | {"input": [chat]}, RESPONSE | {"tools": chat}):
-            try:
+            with contextlib.suppress(BadRequestError):
                 reader(each)
-            except BadRequestError as error:
-                assert str(error)
 
     check()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.chat.messages import BadCall, Parsed, ToolCall, call_id
@@ -130,6 +130,11 @@ def without_calls(form: Format | None) -> Callable[[str], Parsed]:
         return Parsed(content, reasoning)
 
     return parse
+
+
+def thoughts_only(form: Format) -> Format:
+    """Return a format without calls, for turns in which none may be made."""
+    return replace(form, parse=without_calls(form), opens=(), forced="", named="")
 
 
 USUAL_THOUGHT = without_calls(None)  # for models whose reasoning stands between <think> and </think>
