@@ -40,8 +40,13 @@ def needs(package: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "agent"),
-    [("langchain_openai, langgraph", "langgraph_agent.py"), ("agents", "agents_sdk_agent.py")],
-    ids=["LangGraph", "OpenAI Agents SDK"],
+    [
+        ("openai", "openai_agent.py"),
+        ("anthropic", "anthropic_agent.py"),
+        ("langchain_openai, langgraph", "langgraph_agent.py"),
+        ("agents", "agents_sdk_agent.py"),
+    ],
+    ids=["openai", "anthropic", "LangGraph", "OpenAI Agents SDK"],
 )
 def test_replayed_turns_keep_their_ids(server: SessionServer, package: str, agent: str) -> None:
     needs(package)

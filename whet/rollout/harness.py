@@ -15,7 +15,7 @@ from whet.envs.harness.programs import PLACE, Program, Started
 from whet.envs.harness.scores import Scores
 from whet.envs.harness.server import Gone, SessionServer
 from whet.envs.host import EnvHost
-from whet.envs.session import BAD_RESULT, EnvFailure
+from whet.envs.session import BAD_RESULT, RAISED, EnvFailure
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Finish, Limits, Report, gathered, share_prompts
@@ -106,6 +106,7 @@ class HarnessSession:
         self._lock = asyncio.Lock()
         self._finish: Any = "stop"
         self._end: str | None = None  # the limit that a call ran into
+        self._told_of_cut = False  # True if the latest answer said that its turn was cut
 
     async def chat(self, call: ChatCall, gone: Gone) -> Reply:
         """Answer a call of the harness."""
@@ -118,6 +119,7 @@ class HarnessSession:
                 raise RefusedError(400, "the client has left")
             turn = self._recording.take(asked, sample, lambda drawn: self._message(drawn, call))
             self._finish = sample.finish
+            self._told_of_cut = call.marks_cuts and sample.finish == "length"
             number = len(self._recording.turns)
             name = f"chatcmpl-{number}-{secrets.token_hex(8)}"
             stop = _stop_in(self._harness.conversations.text(turn.drawn), call.stop)
@@ -132,6 +134,8 @@ class HarnessSession:
         """Return the failure of the sample once its harness has ended; one that ran into a limit has not failed."""
         if not self._recording.turns:
             return failure or EnvFailure(BAD_RESULT, PLACE, "ended without having called the model")
+        if failure is not None and failure.kind == RAISED and self._told_of_cut:
+            self._end = "length"
         if self._end is not None:
             return None
         if (

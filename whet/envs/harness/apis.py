@@ -12,7 +12,7 @@ from whet.chat.apis.messages_request import read_messages
 from whet.chat.apis.reading import BadRequestError, Translated
 from whet.chat.apis.responses_answer import ResponseAnswer, kept_turn
 from whet.chat.apis.responses_request import read_responses
-from whet.chat.apis.turn import Called, End, Turn
+from whet.chat.apis.turn import Called, End, Finish, Turn
 from whet.chat.messages import Message
 from whet.envs.harness.calls import ChatCall, RefusedError, Reply, answer, answer_events, read_call
 
@@ -69,7 +69,8 @@ class ResponsesExchange:
     """OpenAI's Responses."""
 
     def __init__(self, body: Any, kept: Kept) -> None:
-        self._asked, self.call = _read(lambda: read_responses(body, False, kept.get))
+        self._asked, call = _read(lambda: read_responses(body, False, kept.get))
+        self.call = replace(call, marks_cuts=True)
         self._kept = kept
         self._answer = ResponseAnswer(self.call.model, self._asked.echo, self._asked.keep)
 
@@ -110,7 +111,8 @@ def _turn(message: Message) -> Turn:
 
 
 def _end(reply: Reply) -> End:
-    finish = "tool_calls" if reply.message.get("tool_calls") else "length" if reply.finish == "length" else "stop"
+    finish: Finish = "length" if reply.finish == "length" else "stop"
+    finish = "tool_calls" if reply.message.get("tool_calls") else finish
     return End(finish, reply.prompt_tokens, reply.tokens, reply.stop)
 
 

@@ -52,6 +52,7 @@ class ChatCall:
     usage: bool = False  # wanted at the end of a stream
     model: str = "policy"
     splits: bool = False  # True if the API has a place for reasoning beside the text
+    marks_cuts: bool = False  # True if the API calls a turn that was cut incomplete, for which clients raise
 
 
 @dataclass(frozen=True, slots=True)
