@@ -93,8 +93,8 @@ def prompts(run: Path) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("kind", "steps", "kills"),
     [
-        ("env", 3, 2),
-        ("agent", 3, 2),
+        ("env", 2, 2),
+        ("agent", 2, 1),
         pytest.param("env", 6, 15, marks=pytest.mark.slow),
         pytest.param("agent", 6, 15, marks=pytest.mark.slow),
     ],

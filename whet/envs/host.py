@@ -71,6 +71,10 @@ class EnvHost:
             self._closing.add(running.result)
         running.result.add_done_callback(self._closed)
 
+    def mark(self) -> None:
+        """Have processes that are started from now on ended, should this one be killed; every call does it too."""
+        self._orphans.begin()
+
     def close(self) -> None:
         """Wait a moment for calls of `begin`, then end the event loop; threads that hang are left behind."""
         end = time.monotonic() + CLOSE_SECONDS

@@ -19,7 +19,7 @@ from pathlib import Path
 
 VARIABLE = "WHET_STARTED_BY"
 _GOODBYE = b"."
-_ROUNDS = 20  # looks for processes, which may start others while they are ended
+_ROUNDS = 20  # looks for processes, which may start others before they are ended
 _PAUSE = 0.05
 
 
@@ -76,11 +76,8 @@ def main(name: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read().endswith(_GOODBYE):
         return
-    for _ in range(_ROUNDS):
-        found = marked(name)
-        if not found:
-            return
-        for pid in found:
+    for _ in range(_ROUNDS):  # all of them: a process that was just forked carries the name once it has begun
+        for pid in marked(name):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_PAUSE)

@@ -133,6 +133,7 @@ class CommandProgram:
 
     async def run(self, host: EnvHost, started: Started, seconds: float) -> Scores:
         """Start the command, wait for it in a thread, and end its process group."""
+        host.mark()
         try:
             process = subprocess.Popen(
                 self._words,
