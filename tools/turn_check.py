@@ -74,7 +74,7 @@ TOOLS = [
             },
         },
     }
-    for name in ("weather", "add")
+    for name in ("forecast", "add")  # words that no text has
 ]
 
 
@@ -121,7 +121,7 @@ class Chats:
         arguments: dict[str, Any] = {"city": self.text(3)}
         if self._random.random() < 0.5:
             arguments["n"] = self._random.randint(-5, 500)
-        name = self._random.choice(("weather", "add"))
+        name = self._random.choice(("forecast", "add"))
         return ToolCall(name, arguments, "".join(self._random.choices("abcdefgh0123456789", k=9)))
 
     def results(self, turn: Message) -> list[Message]:

@@ -32,6 +32,7 @@ _SAID = "{{ m.content or '' }}" + _CALLS
 TEMPLATES = {
     "merged results": _chatml(_SAID),
     "default system": _chatml(_SAID, first="{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}"),
+    "text behind calls": _chatml("{%- for c in m.tool_calls or [] %}" + _CALL + "{%- endfor %}{{ m.content or '' }}"),
     "reasoning kept": _chatml("{%- if m.reasoning_content %}" + _THOUGHT + "{%- endif %}" + _SAID),
     "reasoning dropped": _chatml(
         "{%- if m.reasoning_content and loop.index0 > ns.q %}" + _THOUGHT + "{%- endif %}" + _SAID

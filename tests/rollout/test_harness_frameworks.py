@@ -12,39 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 from chat.templates import tokenizer_of
-from transformers import PreTrainedTokenizerBase
+from rollout.scripted import CALL, play
 
 from whet.assets.examples import examples_folder
-from whet.chat.calls.registry import parser
 from whet.envs.harness.programs import CommandProgram
 from whet.envs.harness.server import SessionServer
-from whet.envs.host import EnvHost
-from whet.envs.session import EnvFailure
-from whet.rollout.conversation import Conversations
-from whet.rollout.engine import SamplingParams, Start, begin
-from whet.rollout.episodes import Limits, play_all
-from whet.rollout.harness import Harness, HarnessEpisodes
-from whet.types import Prompt, Sample
 
 PYTHON = os.environ.get("WHET_HARNESS_PYTHON", sys.executable)
-PROMPT = Prompt("row 1", [1], "", answer="5", extra={"problem": "Add 2 and 3.", "answer": "5"})
-# Spacing of a policy's own, which no framework sends back as it was.
-CALL = '<tool_call>\n{"name":  "add", "arguments": {"b":3,  "a": 2}}\n</tool_call><|im_end|>'
 FINAL = '<tool_call>\n{"name": "final_answer", "arguments": {"answer":  "5"}}\n</tool_call><|im_end|>'
-
-
-class Scripted:
-    """Writes given turns, one after the other; remembers what it read."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, turns: list[str]) -> None:
-        self._turns = [tokenizer(turn, add_special_tokens=False)["input_ids"] for turn in turns]
-        self.read: list[list[int]] = []
-
-    async def sample(self, start: Start, params: SamplingParams, sample_id: int = 0) -> list[Sample]:
-        begun = begin(start)
-        self.read.append(list(begun.prefix.ids))
-        turn = list(self._turns[len(self.read) - 1])
-        return [begun.sample(turn, [-0.5] * len(turn), "stop", 0, [(0, 0)])]
 
 
 @pytest.fixture
@@ -54,25 +29,8 @@ def server() -> Iterator[SessionServer]:
     made.close()
 
 
-def play(server: SessionServer, agent: str, turns: list[str]) -> tuple[Sample, Scripted, list[EnvFailure]]:
-    tokenizer = tokenizer_of("merged results")
-    engine, failures, host = Scripted(tokenizer, turns), [], EnvHost()
-    program = CommandProgram(f"{PYTHON} {examples_folder() / 'agents/harness' / agent}", "key")
-    shared = Conversations(tokenizer, frozenset([tokenizer.eos_token_id]), 100_000)
-    harness = Harness(program, server, host, shared, parser("hermes"), 90.0, True)
-    rollout = HarnessEpisodes(
-        engine,  # type: ignore[arg-type]
-        SamplingParams(),
-        harness,
-        Limits(8, 200_000),
-        lambda samples: None,
-        lambda prompt, failure: failures.append(failure),
-    )
-    try:
-        (sample,) = play_all(rollout, [PROMPT], 1, [0], lambda done: None)
-    finally:
-        host.close()
-    return sample, engine, failures
+def program(agent: str) -> CommandProgram:
+    return CommandProgram(f"{PYTHON} {examples_folder() / 'agents/harness' / agent}", "key")
 
 
 def needs(package: str) -> None:
@@ -82,12 +40,17 @@ def needs(package: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "agent"),
-    [("langchain_openai, langgraph", "langgraph_agent.py"), ("agents", "agents_sdk_agent.py")],
-    ids=["LangGraph", "OpenAI Agents SDK"],
+    [
+        ("openai", "openai_agent.py"),
+        ("anthropic", "anthropic_agent.py"),
+        ("langchain_openai, langgraph", "langgraph_agent.py"),
+        ("agents", "agents_sdk_agent.py"),
+    ],
+    ids=["openai", "anthropic", "LangGraph", "OpenAI Agents SDK"],
 )
 def test_replayed_turns_keep_their_ids(server: SessionServer, package: str, agent: str) -> None:
     needs(package)
-    sample, engine, failures = play(server, agent, [CALL, "5<|im_end|>"])
+    sample, engine, failures = play(server, program(agent), [CALL, "5<|im_end|>"])
     assert failures == []
     assert sample.turn_rewards == [0, 1.0]
     assert sample.branches == [len(sample.ids)]
@@ -99,7 +62,7 @@ def test_replayed_turns_keep_their_ids(server: SessionServer, package: str, agen
 
 def test_an_agent_that_rewrites_its_turns_becomes_branches(server: SessionServer) -> None:
     needs("smolagents")
-    sample, engine, failures = play(server, "smolagents_agent.py", [CALL, FINAL])
+    sample, engine, failures = play(server, program("smolagents_agent.py"), [CALL, FINAL])
     assert failures == []
     assert sample.turn_rewards == [0, 1.0]
     assert [segment.restart for segment in sample.segments] == [False, True, False]

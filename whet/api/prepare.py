@@ -23,6 +23,7 @@ from whet.rewards.registry import SCORERS
 MODEL = "worker.actor.model.model_path"
 REWARD = "worker.reward.reward_function"
 ENV = "worker.rollout.env"
+AGENT = "worker.rollout.agent"
 _ROWS = "rows given in Python"  # stands in the config until their file has a name
 
 
@@ -46,6 +47,7 @@ class Arguments:
     overrides: Mapping[str, Any] | None = None
     keys: Mapping[str, Any] | None = None
     env: Any = None
+    agent: Any = None
 
 
 def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
@@ -62,6 +64,8 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
         arguments[REWARD] = ("reward", reward_name(given.reward))
     if given.env is not None:
         arguments[ENV] = ("env", env_name(given.env))
+    if given.agent is not None:
+        arguments[AGENT] = ("agent", agent_name(given.agent))
     config = read_settings(job, given.config, given.overrides, given.keys or {}, arguments)
     if "\0" in (config.trainer.save_checkpoint_path or ""):
         raise UserError("output: a path cannot contain a null character")
@@ -73,7 +77,9 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     if callable(given.reward):
         values[REWARD] = reward_spec(given.reward, inputs)
     if callable(given.env):
-        values[ENV] = env_spec(given.env, inputs)
+        values[ENV] = object_spec("env", given.env, inputs)
+    if callable(given.agent):
+        values[AGENT] = object_spec("agent", given.agent, inputs)
     values |= _kept_registered(config, inputs)
     return Call(with_values(config, values), inputs, folder)
 
@@ -175,15 +181,31 @@ def env_name(env: Any) -> str:
     return f"environment.py:{name_of(env)}"  # replaced by its file once there is one
 
 
-def env_spec(env: Callable[..., Any], inputs: Inputs) -> str:
-    """Return `path:Class` for an environment, of its own file or of the file that it is pickled to."""
+def agent_name(agent: Any) -> str:
+    """Return what the config says for a harness: the name as given, or a function's name."""
+    if isinstance(agent, str):
+        if not agent.strip():
+            raise UserError("agent is empty; give a function, or path.py:function")
+        return agent
+    if not callable(agent):
+        raise UserError(
+            f"agent: expected a function that takes base_url, api_key and row, or path.py:function, "
+            f"got {type(agent).__name__}"
+        )
+    from whet.api.callables import name_of
+
+    return f"agent.py:{name_of(agent)}"  # replaced by its file once there is one
+
+
+def object_spec(parameter: str, given: Callable[..., Any], inputs: Inputs) -> str:
+    """Return `path:name` for an environment or a harness, of its own file or of the file that it is pickled to."""
     from whet.api.callables import in_file, name_of, pickled
 
-    spec = in_file(env)
+    spec = in_file(given)
     if spec is not None:
         return spec
-    name = name_of(env)
-    return f"{inputs.add('env', '.pickle', pickled(env, f'env: {name}'))}:{name}"
+    name = name_of(given)
+    return f"{inputs.add(parameter, '.pickle', pickled(given, f'{parameter}: {name}'))}:{name}"
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class TurnTemplate:
         before, alone, full = self._rendering.render_all(
             [(history, True), ([*history, marked], False), ([*history, marked, *new], True)]
         )
-        reason = _rewriting(before, alone, full, marks, text)
+        reason = _rewriting(before, alone, full, marks, text, turn)
         last = max(full.rfind(mark) for mark in marks)
         return (self._unwritten(full[last + _WIDTH :], written, text) if last >= 0 else None), reason
 
@@ -199,11 +199,11 @@ def _marked_call(call: dict[str, Any], number: int) -> dict[str, Any]:
     return call | {"function": function | {"arguments": arguments | {_LAST_ARGUMENT: _call_mark(number)}}}
 
 
-def _rewriting(before: str, alone: str, full: str, marks: list[str], text: str) -> str:
+def _rewriting(before: str, alone: str, full: str, marks: list[str], text: str, parsed: Message) -> str:
     """Return how the template changes what the engine holds: "" if it does not.
 
     `before` is the prompt of the turn, `alone` ends with the marked turn, `full` with what follows it; `text` is the
-    turn as it was drawn.
+    turn as it was drawn, `parsed` as it was parsed.
     """
     if not full.startswith(before):
         return "history"
@@ -212,8 +212,9 @@ def _rewriting(before: str, alone: str, full: str, marks: list[str], text: str) 
         return "reasoning"
     if any(mark not in turn for mark in marks):
         return "turn"
-    places = [turn.index(mark) for mark in marks]
-    if places != sorted(places):
+    # Some templates write text behind calls; others do so only once results follow, which is another order.
+    usual = sorted(marks, key=alone.find) if all(mark in alone for mark in marks) else marks
+    if usual != sorted(marks, key=turn.find) or (usual != marks and _begins_with_text(text, parsed)):
         return "order"
     if REASONING not in marks and _EMPTY_THOUGHT.match(text) and not _EMPTY_THOUGHT.match(turn):
         return "reasoning"
@@ -221,8 +222,15 @@ def _rewriting(before: str, alone: str, full: str, marks: list[str], text: str) 
     first = alone[len(before) :]
     if not _EMPTY_THOUGHT.match(text) and not _EMPTY_THOUGHT.match(turn):
         first = _EMPTY_THOUGHT.sub("", first, count=1).lstrip()
-    written, kept = first.partition(marks[-1])[0], turn.partition(marks[-1])[0]
+    written, kept = first.partition(usual[-1])[0], turn.partition(usual[-1])[0]
     return "" if written.strip() == kept.strip() else "turn"
+
+
+def _begins_with_text(text: str, turn: Message) -> bool:
+    """True if a turn was drawn with its text, or its reasoning, before its calls."""
+    names = [call["function"]["name"] for call in turn.get("tool_calls") or ()]
+    said = [str(turn.get(name) or "").strip() for name in ("reasoning_content", "content")]
+    return any(0 <= text.find(each) < text.find(names[0]) for each in said if each and names)
 
 
 def _overlap(text: str, close: str) -> int:

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from whet.envs.orphans import Orphans
 from whet.envs.threads import Job, Threads
 
 THREADS = 512  # blocking calls at a time
@@ -50,6 +51,7 @@ class EnvHost:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: set[Future[Any]] = set()  # results of `begin`
+        self._orphans = Orphans()
 
     async def call(self, function: Callable[..., Any], *given: Any, seconds: float) -> Any:
         """Return what a method returns; `OverrunError` after so many seconds, not counting the wait for a thread."""
@@ -69,6 +71,10 @@ class EnvHost:
             self._closing.add(running.result)
         running.result.add_done_callback(self._closed)
 
+    def mark(self) -> None:
+        """Have processes that are started from now on ended, should this one be killed; every call does it too."""
+        self._orphans.begin()
+
     def close(self) -> None:
         """Wait a moment for calls of `begin`, then end the event loop; threads that hang are left behind."""
         end = time.monotonic() + CLOSE_SECONDS
@@ -79,12 +85,14 @@ class EnvHost:
             loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(_end, loop)
+        self._orphans.close()
 
     def _closed(self, result: Future[Any]) -> None:
         with self._lock:
             self._closing.discard(result)
 
     def _start(self, function: Callable[..., Any], given: tuple[Any, ...]) -> _Running:
+        self._orphans.begin()
         if not is_async(function):
             job = self._threads.submit(lambda: function(*given))
             return _Running(job.result, job)

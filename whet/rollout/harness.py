@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from whet.chat.calls.format import USUAL_THOUGHT
 from whet.chat.messages import Message, Parsed, assistant_message
 from whet.envs.harness.calls import ChatCall, RefusedError, Reply
 from whet.envs.harness.programs import PLACE, Program, Started
 from whet.envs.harness.scores import Scores
 from whet.envs.harness.server import Gone, SessionServer
 from whet.envs.host import EnvHost
-from whet.envs.session import BAD_RESULT, EnvFailure
+from whet.envs.session import BAD_RESULT, RAISED, EnvFailure
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Finish, Limits, Report, gathered, give_back, share_prompts
@@ -80,10 +81,14 @@ class Harness:
         parse: Parse,
         seconds: float,
         needs_reward: bool,
+        think: Parse = USUAL_THOUGHT,
     ) -> None:
-        """`parse` finds calls in turns; `needs_reward` is True where no reward function scores samples."""
+        """`parse` finds calls in turns, `think` reasoning alone.
+
+        `needs_reward` is True where no reward function scores samples.
+        """
         self.program, self.server, self.host = program, server, host
-        self.conversations, self.parse = conversations, parse
+        self.conversations, self.parse, self.think = conversations, parse, think
         self.seconds, self.needs_reward = seconds, needs_reward
 
 
@@ -102,6 +107,7 @@ class HarnessSession:
         self._lock = asyncio.Lock()
         self._finish: Any = "stop"
         self._end: str | None = None  # the limit that a call ran into
+        self._told_of_cut = False  # True if the latest answer said that its turn was cut
 
     async def chat(self, call: ChatCall, gone: Gone) -> Reply:
         """Answer a call of the harness."""
@@ -114,14 +120,23 @@ class HarnessSession:
                 raise RefusedError(400, "the client has left")
             turn = self._recording.take(asked, sample, lambda drawn: self._message(drawn, call))
             self._finish = sample.finish
+            self._told_of_cut = call.marks_cuts and sample.finish == "length"
             number = len(self._recording.turns)
             name = f"chatcmpl-{number}-{secrets.token_hex(8)}"
-            return Reply(name, turn.messages[-1], sample.finish, len(asked.context), len(turn.drawn))
+            stop = _stop_in(self._harness.conversations.text(turn.drawn), call.stop)
+            return Reply(name, turn.messages[-1], sample.finish, len(asked.context), len(turn.drawn), stop)
+
+    async def count(self, call: ChatCall) -> int:
+        """Return the number of tokens that the policy would read for a call."""
+        async with self._lock:
+            return len(self._tokens(call).context)
 
     def judge(self, failure: EnvFailure | None, scores: Scores, needs_reward: bool) -> EnvFailure | None:
         """Return the failure of the sample once its harness has ended; one that ran into a limit has not failed."""
         if not self._recording.turns:
             return failure or EnvFailure(BAD_RESULT, PLACE, "ended without having called the model")
+        if failure is not None and failure.kind == RAISED and self._told_of_cut:
+            self._end = "length"
         if self._end is not None:
             return None
         if (
@@ -160,13 +175,7 @@ class HarnessSession:
         if len(recording.turns) >= limits.turns:
             self._end = "max_turns"
             raise RefusedError(400, f"worker.rollout.max_turns={limits.turns} calls were answered", "max_turns")
-        try:
-            asked = recording.ask(call.messages, call.tools)
-        except Exception as error:  # templates are code of others, and raise what they like
-            said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
-            raise RefusedError(
-                400, f"the chat template refuses the messages: {type(error).__name__}: {said}"
-            ) from error
+        asked = self._tokens(call)
         longest = self._harness.conversations.longest
         if not recording.turns and len(asked.context) > longest:
             raise RefusedError(
@@ -183,6 +192,15 @@ class HarnessSession:
             )
         return asked
 
+    def _tokens(self, call: ChatCall) -> Asked:
+        try:
+            return self._recording.ask(call.messages, call.tools)
+        except Exception as error:  # templates are code of others, and raise what they like
+            said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
+            raise RefusedError(
+                400, f"the chat template refuses the messages: {type(error).__name__}: {said}"
+            ) from error
+
     def _call_params(self, call: ChatCall, asked: Asked) -> SamplingParams:
         limits = self._limits
         room = limits.tokens - len(self._recording) - (len(asked.added) if self._recording.turns else 0)
@@ -191,15 +209,27 @@ class HarnessSession:
         return replace(self._params, max_tokens=most, stop=stop, keep=True)
 
     def _message(self, drawn: list[int], call: ChatCall) -> Message:
-        """Return a turn as the harness reads it: calls taken out where tools were offered, stop texts cut off."""
+        """Return a turn as the harness reads it: calls taken out where tools were offered, stop texts cut off.
+
+        Reasoning beside calls is taken out too; elsewhere only for an API that has a place for it.
+        """
         text = self._harness.conversations.text(drawn)
-        for stop in call.stop:
-            text = text.partition(stop)[0] if stop in text else text
+        stop = _stop_in(text, call.stop)
+        text = text if stop is None else text.partition(stop)[0]
         if call.tools:
             parsed = self._harness.parse(text)
             if parsed.calls:
                 return assistant_message(parsed.content, parsed.reasoning, parsed.calls)
+        if call.splits:
+            parsed = self._harness.think(text)
+            return assistant_message(parsed.content, parsed.reasoning or None)
         return {"role": "assistant", "content": text}
+
+
+def _stop_in(text: str, stops: tuple[str, ...]) -> str | None:
+    """Return the stop text that is complete first, as an engine sees it; None where there is none."""
+    found = [(text.find(stop) + len(stop), stop) for stop in stops if stop in text]
+    return min(found)[1] if found else None
 
 
 def row_of(prompt: Prompt) -> dict[str, Any]:

@@ -20,7 +20,10 @@ TOKEN = "WHET_SERVE_TOKEN"
 OPEN = frozenset({"/health", "/openapi.json"})
 _SHORTEST = 16
 _LABELLED = frozenset(
-    {"/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/weights", "/metrics", "/health", "/openapi.json"}
+    {
+        *("/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"),
+        *("/v1/messages/count_tokens", "/v1/weights", "/metrics", "/health", "/openapi.json"),
+    }
 )
 
 
@@ -53,7 +56,7 @@ class Access:
     """Turns away who has no token or calls the server by another name, and counts answers."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Hosts, metrics: Metrics) -> None:
-        self._app, self._expected, self._hosts, self._metrics = app, b"Bearer " + token.encode(), hosts, metrics
+        self._app, self._token, self._hosts, self._metrics = app, token.encode(), hosts, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 401 or 403."""
@@ -76,11 +79,13 @@ class Access:
             if authorized or path in OPEN:
                 await self._app(scope, receive, counting)
                 return
-            text = "send the server's token: Authorization: Bearer TOKEN"
+            text = "send the server's token: Authorization: Bearer TOKEN, or x-api-key: TOKEN"
             refusal = ApiError(401, text, "invalid_token", headers={"WWW-Authenticate": "Bearer"})
         await drain_for(refusal, receive)
-        await refusal.response()(scope, receive, counting)
+        await refusal.response(path)(scope, receive, counting)
 
     def _has_token(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        """Return True for the one header that has the token; Anthropic's clients send x-api-key."""
+        wanted = {b"authorization": b"Bearer " + self._token, b"x-api-key": self._token}
+        given = [(name, value) for name, value in scope["headers"] if name in wanted]
+        return len(given) == 1 and hmac.compare_digest(given[0][1], wanted[given[0][0]])

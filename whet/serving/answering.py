@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from starlette.types import Receive, Send
 
+from whet.chat.calls.format import thoughts_only
 from whet.errors import UserError
 from whet.rollout.engine import EngineGoneError
 from whet.serving.answers import Usage
@@ -30,7 +31,6 @@ from whet.serving.tools import CallReader
 from whet.serving.writer import Added, Writer
 
 R = TypeVar("R", bound=Sampling)
-DONE = b"data: [DONE]\n\n"
 _LAST_WORDS = 2.0  # seconds for a client to take the note that its answer was cut
 _MANY = 2000  # log-probs that the event loop writes as JSON by itself
 _PART = 65536  # bytes of a whole answer that are sent at once
@@ -54,6 +54,7 @@ class Answering(Generic[R]):
         self._ticket, self._arrived = ticket, arrived
         self._send: Send = _nobody
         self._head_sent = False
+        self._sent_in: Form[R] | None = None  # set before the head is sent
         self._written = 0
 
     async def run(self, receive: Receive, send: Send, size: int) -> None:
@@ -77,13 +78,13 @@ class Answering(Generic[R]):
             self._service.metrics.count("whet_completion_tokens_total", self._written)
 
     async def _fail(self, error: ApiError) -> None:
-        if not self._head_sent:
+        if not self._head_sent or self._sent_in is None:
             raise error
         if not self._request.stream:  # half an answer has no place for a note
             raise ClientGoneError
         try:
             async with asyncio.timeout(_LAST_WORDS):
-                await self._send_part(error.event() + DONE, more=False)
+                await self._send_part(self._sent_in.failure(error), more=False)
         except TimeoutError:
             raise ClientGoneError from None
 
@@ -95,7 +96,7 @@ class Answering(Generic[R]):
             job = await loop.run_in_executor(service.reader(max(size, LARGE if seen else 0)), self._prompts)
             await turn.enter_async_context(service.gate.turn(self._ticket))
             service.metrics.count("whet_prompt_tokens_total", job.prompt_tokens)
-            form = self._form(job)
+            form = self._sent_in = self._form(job)
             headers = {"x-whet-version": str(service.version)}
             await (self._stream if self._request.stream else self._whole)(form, job, headers, turn)
 
@@ -118,17 +119,14 @@ class Answering(Generic[R]):
         producer = asyncio.create_task(self._produce(job, writers, outbox, turn))
         try:
             async for index, added in outbox.taken():
-                make = partial(form.event, index, writers[index], added)
-                event = await self._written_by(len(added.ids), make)
-                if event is not None:
-                    await self._send_event(event, headers)
+                make = partial(form.frames, index, writers[index], added)
+                frames = await self._written_by(len(added.ids), make)
+                if frames is not None:
+                    await self._send_frames(frames, headers)
         finally:
             producer.cancel()
             await asyncio.gather(producer, return_exceptions=True)
-        options = self._request.stream_options
-        if options is not None and options.include_usage:
-            await self._send_event(form.last_event(self._usage(job)), headers)
-        await self._send_part(DONE, more=False)
+        await self._send_frames(form.ending(self._usage(job)), headers, more=False)
 
     async def _produce(self, job: Job, writers: list[Writer], outbox: Outbox, turn: AsyncExitStack) -> None:
         """Fill the outbox at the engine's pace, then give the turn back."""
@@ -156,10 +154,11 @@ class Answering(Generic[R]):
 
     def _writers(self, job: Job) -> list[Writer]:
         vocabulary, stop, reader = self._service.vocabulary, job.params.stop, None
-        if isinstance(self._request, ChatRequest) and self._request.offered:
-            service = self._service
-            tools = [tool.model_dump(exclude_none=True) for tool in self._request.offered]
-            reader = CallReader(service.format, service.marked, tools, job.begun, job.thinks)
+        service, request = self._service, self._request
+        if isinstance(request, ChatRequest) and (request.offered or request.splits):
+            tools = [tool.model_dump(exclude_none=True) for tool in request.offered]
+            form = service.format if tools else thoughts_only(service.format)
+            reader = CallReader(form, service.marked, tools, job.begun, job.thinks)
         return [Writer(vocabulary, self._request, stop, reader) for _ in range(len(job.prompts) * job.params.n)]
 
     def _usage(self, job: Job) -> Usage:
@@ -177,11 +176,11 @@ class Answering(Generic[R]):
         self._head_sent = True
         await self._send({"type": "http.response.start", "status": 200, "headers": raw})
 
-    async def _send_event(self, event: str, headers: dict[str, str]) -> None:
+    async def _send_frames(self, frames: bytes, headers: dict[str, str], more: bool = True) -> None:
         if not self._head_sent:
             # Nothing is sent before the first tokens are there, so that what goes wrong until then has a status.
             await self._send_head("text/event-stream; charset=utf-8", headers | {"cache-control": "no-cache"})
-        await self._send_part(b"data: " + event.encode() + b"\n\n", more=True)
+        await self._send_part(frames, more)
         await asyncio.sleep(0)  # a stream with much to say does not keep others from the event loop
 
     async def _send_part(self, body: bytes, more: bool) -> None:

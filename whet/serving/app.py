@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,7 +23,15 @@ from whet.serving.guard import ClientGoneError, read_body
 from whet.serving.hosts import Hosts
 from whet.serving.openapi import describe
 from whet.serving.requests import ChatRequest, CompletionRequest, WeightsRequest
-from whet.serving.service import Service
+from whet.serving.service import LARGE, Service
+from whet.serving.translated import (
+    KeptConversations,
+    MessageForm,
+    ResponseForm,
+    count_message,
+    read_message,
+    read_response,
+)
 from whet.serving.weights import update_weights
 
 _WEIGHTS_BODY = 65536  # bytes: a path and a number
@@ -69,14 +79,32 @@ def make_app(service: Service) -> ASGIApp:
             raise ApiError(400, "the client left") from None
         return _json(await update_weights(service, parse(WeightsRequest, body)))
 
-    chat = Generation(service, ChatRequest, ChatForm, maker.chat)
-    completion = Generation(service, CompletionRequest, CompletionForm, maker.completion)
+    chat = Generation(service, partial(parse, ChatRequest), ChatForm, maker.chat)
+    completion = Generation(service, partial(parse, CompletionRequest), CompletionForm, maker.completion)
+    kept = KeptConversations()
+    messages = Generation(service, read_message, MessageForm, maker.chat)
+    responses = Generation(service, partial(read_response, kept), partial(ResponseForm, kept), maker.chat)
+
+    async def count(request: Request) -> Response:
+        limits = service.config.serve
+        try:
+            most = int(limits.max_body_mb * 1e6)
+            body = await read_body(request.receive, dict(request.scope["headers"]), most, limits.body_timeout)
+        except ClientGoneError:
+            raise ApiError(400, "the client left") from None
+        loop = asyncio.get_running_loop()
+        tokens = await loop.run_in_executor(service.reader(LARGE), lambda: count_message(maker, body))
+        return Response(json.dumps({"input_tokens": tokens}), media_type="application/json")
+
     app = Starlette(
         routes=[
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", one_model, methods=["GET"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/responses", responses, methods=["POST"]),
+            Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/v1/weights", weights, methods=["POST"]),
             Route("/health", health, methods=["GET"]),
             Route("/metrics", metrics, methods=["GET"]),
@@ -95,7 +123,7 @@ def _json(answer: Answer) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return error.response()
+    return error.response(request.scope["path"])
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
@@ -104,9 +132,10 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     # Not request.url, which is put together with the Host header and may be no address.
     asked = f"{request.method} {request.scope['path']}"[:_LONGEST_PATH]
     text = f"{asked}: {error.detail.lower()}; /openapi.json lists what there is"
-    return ApiError(error.status_code, text, headers=dict(error.headers or {})).response()
+    return ApiError(error.status_code, text, headers=dict(error.headers or {})).response(request.scope["path"])
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A bug: the server's log has its traceback."""
-    return ApiError(500, "the server failed; its log says why", "server_failed").response()
+    failure = ApiError(500, "the server failed; its log says why", "server_failed")
+    return failure.response(request.scope["path"])

@@ -7,9 +7,10 @@ error of its own. They are counted before anything is built.
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from whet.serving.errors import ApiError
 from whet.serving.requests import Strict
@@ -29,12 +30,30 @@ def parse(kind: type[S], body: bytes) -> S:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False, include_context=False)
-        where = _field(errors[0]["loc"])
-        # A field that takes several forms has an error for each of them.
-        reasons = dict.fromkeys(each["msg"] for each in errors if _field(each["loc"]) == where)
-        said = "; or: ".join(_short(each) for each in list(reasons)[:_MOST_REASONS])
-        raise ApiError(400, f"{where or 'the body'}: {said}", param=where or None) from None
+        raise _refusal(error) from None
+
+
+def parse_json(body: bytes) -> Any:
+    """The body as plain objects of JSON, for an API that is translated."""
+    _check_parts(body)
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(400, f"the body: is not JSON ({_short(str(error))})") from None
+
+
+def build(kind: type[S], values: dict[str, Any]) -> S:
+    """Objects of JSON as a request; 400 names the field that is wrong."""
+    return parse(kind, to_json(values))
+
+
+def _refusal(error: ValidationError) -> ApiError:
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    where = _field(errors[0]["loc"])
+    # A field that takes several forms has an error for each of them.
+    reasons = dict.fromkeys(each["msg"] for each in errors if _field(each["loc"]) == where)
+    said = "; or: ".join(_short(each) for each in list(reasons)[:_MOST_REASONS])
+    return ApiError(400, f"{where or 'the body'}: {said}", param=where or None)
 
 
 def _check_parts(body: bytes) -> None:

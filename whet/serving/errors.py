@@ -1,11 +1,13 @@
-"""Answers that are not successes, in OpenAI's form."""
+"""Answers that are not successes, in OpenAI's form or in Anthropic's."""
 
 from __future__ import annotations
 
+import json
 import math
 
 from starlette.responses import Response
 
+from whet.chat.apis.messages_answer import error_answer
 from whet.serving.answers import ErrorAnswer, ErrorBody
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -27,9 +29,12 @@ class ApiError(Exception):
         kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
         self.answer = ErrorAnswer(error=ErrorBody(message=message, type=kind, param=param, code=code))
 
-    def response(self) -> Response:
-        """The same over HTTP."""
-        return Response(self.answer.model_dump_json(), self.status, self.headers, "application/json")
+    def response(self, path: str = "") -> Response:
+        """The same over HTTP, in the form of the API that a path belongs to."""
+        body = self.answer.model_dump_json()
+        if path.startswith("/v1/messages"):
+            body = json.dumps(error_answer(self.status, str(self)))
+        return Response(body, self.status, self.headers, "application/json")
 
     def event(self) -> bytes:
         """The same inside a stream that has begun."""

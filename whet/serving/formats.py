@@ -23,12 +23,14 @@ from whet.serving.answers import (
     Usage,
     Whet,
 )
+from whet.serving.errors import ApiError
 from whet.serving.prompts import Job
 from whet.serving.requests import ChatRequest, CompletionRequest, Sampling
 from whet.serving.tools import Call
 from whet.serving.writer import Added, Writer
 
 R = TypeVar("R", bound=Sampling)
+DONE = b"data: [DONE]\n\n"
 
 
 class Form(ABC, Generic[R]):
@@ -47,6 +49,7 @@ class Form(ABC, Generic[R]):
         }
         self._begun: set[int] = set()  # choices of which the client has seen something
         self._with_ids, self._with_log_probs = request.return_token_ids, request.tops is not None
+        self._with_usage = request.stream_options is not None and request.stream_options.include_usage
 
     @abstractmethod
     def answer(self, choices: list[tuple[Writer, Added]], usage: Usage) -> str:
@@ -59,6 +62,19 @@ class Form(ABC, Generic[R]):
     @abstractmethod
     def last_event(self, usage: Usage) -> str:
         """The event that has the token counts."""
+
+    def frames(self, index: int, writer: Writer, added: Added) -> bytes | None:
+        """Return a piece's addition as it is sent in a stream; None if it adds nothing."""
+        event = self.event(index, writer, added)
+        return None if event is None else _framed(event)
+
+    def ending(self, usage: Usage) -> bytes:
+        """Return what ends a stream."""
+        return (_framed(self.last_event(usage)) if self._with_usage else b"") + DONE
+
+    def failure(self, error: ApiError) -> bytes:
+        """Return what ends a stream that cannot be finished."""
+        return error.event() + DONE
 
     def _silent(self, added: Added) -> bool:
         told = added.text or added.reasoning or added.calls or added.finish is not None
@@ -158,6 +174,10 @@ class CompletionForm(Form[CompletionRequest]):
             token_ids=added.ids if self._with_ids else None,
             prompt_token_ids=self._prompt_ids(index) if first else None,
         )
+
+
+def _framed(event: str) -> bytes:
+    return b"data: " + event.encode() + b"\n\n"
 
 
 def _ended(added: Added) -> Finish:

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions and /v1/completions: from a body to an answer, or to a stream of events."""
+"""Endpoints that write: from a body to an answer, or to a stream of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from whet.serving.answering import Answering
-from whet.serving.bodies import parse
 from whet.serving.errors import ApiError
 from whet.serving.formats import Form
 from whet.serving.guard import ClientGoneError, drain_for, guarded, read_body
@@ -22,11 +21,14 @@ R = TypeVar("R", bound=Sampling)
 
 
 class Generation(Generic[R]):
-    """One of the two endpoints, as an ASGI application."""
+    """One of the endpoints, as an ASGI application."""
 
-    def __init__(self, service: Service, kind: type[R], form: type[Form[R]], prompts: Callable[[R], Job]) -> None:
+    def __init__(
+        self, service: Service, read: Callable[[bytes], R], form: Callable[..., Form[R]], prompts: Callable[[R], Job]
+    ) -> None:
+        """`read` makes a request of a body, in another thread; `form` is a kind of `Form`."""
         self.service = service
-        self._kind = kind
+        self._read = read
         self._form = form
         self._prompts = prompts
 
@@ -61,7 +63,7 @@ class Generation(Generic[R]):
 
     async def _parsed(self, body: bytes) -> R:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.service.reader(len(body)), parse, self._kind, body)
+        return await loop.run_in_executor(self.service.reader(len(body)), self._read, body)
 
     def form(self, request: R, job: Job) -> Form[R]:
         """Return the response's format; the version is read when it begins, and stays until it ends."""

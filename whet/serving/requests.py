@@ -207,6 +207,11 @@ class ChatRequest(Sampling):
     service_tier: Literal["auto", "default"] | None = None
 
     @property
+    def splits(self) -> bool:
+        """True if the answer has a place for reasoning also where no tools are offered."""
+        return False
+
+    @property
     def offered(self) -> list[Tool]:
         """Tools that the response may call."""
         return (self.tools or []) if self.tool_choice != "none" else []

@@ -86,6 +86,7 @@ class StopCut:
         self._stop, self._keep = tuple(stop), keep
         self._held = ""
         self.stopped = False
+        self.found: str | None = None  # the stop string that came
 
     def add(self, text: str) -> str:
         """The text that is certainly not part of a stop string."""
@@ -96,7 +97,7 @@ class StopCut:
         if found:
             # The one that is complete first, as the engine sees it; of those, the longest.
             start, stop = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
-            self.stopped = True
+            self.stopped, self.found = True, stop
             shown, self._held = self._held[: start + len(stop) if self._keep else start], ""
             return shown
         return self._release(held_back(self._held, self._stop))
@@ -113,5 +114,5 @@ class StopCut:
 
 def held_back(text: str, marks: Sequence[str]) -> int:
     """Count the characters at the end of a text that may begin one of the marks."""
-    longest = min(len(text), max(map(len, marks)) - 1)
+    longest = min(len(text), max(map(len, marks), default=1) - 1)
     return next((n for n in range(longest, 0, -1) if any(mark.startswith(text[-n:]) for mark in marks)), 0)

@@ -54,6 +54,11 @@ class Writer:
         self._offset = 0
         self.calls = 0  # made so far
 
+    @property
+    def stop(self) -> str | None:
+        """Return the stop string that ended the response, if one did."""
+        return self._cut.found
+
     def add(self, piece: Piece) -> Added:
         """Return the part of a piece that the client may see."""
         if piece.finish == "abort":

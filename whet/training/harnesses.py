@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.chat.calls.registry import detect, parser
+from whet.chat.calls.format import without_calls
+from whet.chat.calls.registry import FORMATS, detect, parser
 from whet.config import Config
 from whet.config.schema.rollout import RolloutConfig
-from whet.envs.harness.programs import CommandProgram, FunctionProgram, Program
+from whet.envs.harness.programs import CommandProgram, FunctionProgram, Program, taken_names
 from whet.envs.harness.server import SessionServer
 from whet.envs.host import EnvHost
 from whet.envs.loading import find_object
@@ -56,6 +56,7 @@ class Harnesses(EpisodeFailures):
             parse,
             rollout.agent_timeout,
             not config.worker.reward.is_named,
+            without_calls(FORMATS.find(form)),
         )
 
     def __enter__(self) -> Harnesses:
@@ -90,8 +91,8 @@ def _check_signature(name: str, function: Any) -> None:
     if not callable(function):
         raise UserError(f"{FUNCTION}={name}: expected a function, found a {type(function).__name__}")
     try:
-        inspect.signature(function).bind("base_url", "api_key", {})
+        taken_names(function)
     except TypeError:
-        raise UserError(f"{FUNCTION}={name}: the function must take (base_url, api_key, row)") from None
-    except ValueError:  # of a function in C
-        return
+        raise UserError(
+            f"{FUNCTION}={name}: the function must take (base_url, api_key, row), or some of them by these names"
+        ) from None

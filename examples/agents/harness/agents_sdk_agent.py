@@ -1,13 +1,13 @@
 """An agent of the OpenAI Agents SDK with a tool: `worker.rollout.agent_command="python agents_sdk_agent.py"`.
 
-The row has columns `problem` and `answer`. The last line that the program prints is the reward.
+The row has columns `problem` and `answer`. The last line that the program prints is the reward. The SDK speaks OpenAI's
+Responses; with `OpenAIChatCompletionsModel` it would speak chat completions, which are answered as well.
 """
 
 import json
 import os
 
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool
-from openai import AsyncOpenAI
+from agents import Agent, Runner, function_tool
 
 
 @function_tool
@@ -17,7 +17,6 @@ def add(a: int, b: int) -> int:
 
 
 row = json.loads(os.environ["WHET_ROW"])
-model = OpenAIChatCompletionsModel(model="policy", openai_client=AsyncOpenAI())
-agent = Agent(name="adder", instructions="Use the tool, then answer with a number.", tools=[add], model=model)
+agent = Agent(name="adder", instructions="Use the tool, then answer with a number.", tools=[add], model="policy")
 result = Runner.run_sync(agent, row["problem"])
 print(json.dumps({"reward": float(str(result.final_output).strip() == str(row["answer"]))}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.chat.messages import BadCall, Parsed, ToolCall, call_id
@@ -116,6 +116,28 @@ def split_reasoning(
     body = head[len(begin) :]
     call = min((place for place in (body.find(each) for each in opens) if place >= 0), default=len(body))
     return body[:call].strip(), body[call:]
+
+
+def without_calls(form: Format | None) -> Callable[[str], Parsed]:
+    """Return a parser that takes reasoning out of a turn and leaves calls in its text; None: in the usual marks."""
+    begin, end = (THINK, THOUGHT) if form is None else form.thought
+
+    def parse(text: str) -> Parsed:
+        if form is not None and form.is_framed:
+            parsed = form.parse(text)
+            return Parsed(parsed.content, parsed.reasoning)
+        reasoning, content = split_reasoning(text, (), begin, end)
+        return Parsed(content, reasoning)
+
+    return parse
+
+
+def thoughts_only(form: Format) -> Format:
+    """Return a format without calls, for turns in which none may be made."""
+    return replace(form, parse=without_calls(form), opens=(), forced="", named="")
+
+
+USUAL_THOUGHT = without_calls(None)  # for models whose reasoning stands between <think> and </think>
 
 
 def blocks(text: str, begin: str, end: str) -> Iterator[tuple[str, str | None, bool]]:

@@ -51,6 +51,8 @@ class ChatCall:
     stream: bool = False
     usage: bool = False  # wanted at the end of a stream
     model: str = "policy"
+    splits: bool = False  # True if the API has a place for reasoning beside the text
+    marks_cuts: bool = False  # True if the API calls a turn that was cut incomplete, for which clients raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Reply:
     finish: FinishReason
     prompt_tokens: int
     tokens: int
+    stop: str | None = None  # the stop text of the call that ended it
 
 
 def read_call(body: Any) -> ChatCall:

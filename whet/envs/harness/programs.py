@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import selectors
@@ -12,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, Protocol
 
 from whet.envs.harness.scores import Scores, printed_scores, read_scores
@@ -23,6 +25,7 @@ from whet.errors import UserError
 from whet.system import groups
 
 PLACE = "agent"
+GIVEN = ("base_url", "api_key", "row")
 _TAIL = 65536  # bytes of a program's output that are kept
 _LONGEST_ROW = 100_000  # bytes of WHET_ROW: the system refuses longer variables
 _DRAIN_SECONDS = 1.0
@@ -35,6 +38,11 @@ class Started:
     base_url: str
     api_key: str
     row: dict[str, Any]
+
+    @property
+    def session_url(self) -> str:
+        """Base URL that names the session itself, for programs that have no key to give."""
+        return f"{self.base_url.removesuffix('/v1')}/sessions/{self.api_key}/v1"
 
 
 class Program(Protocol):
@@ -50,19 +58,23 @@ class Program(Protocol):
 
 
 class FunctionProgram:
-    """A function `run(base_url, api_key, row)`, async or not."""
+    """A function `run(base_url, api_key, row)`, async or not; one without `api_key` has the session in its URL."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self._function, self._names = function, taken_names(function)
 
     def close(self) -> None:
         """Do nothing: threads that hang are left behind by the host."""
 
     async def run(self, host: EnvHost, started: Started, seconds: float) -> Scores:
         """Call the function, in a thread or in the event loop of environments."""
-        given = (started.base_url, started.api_key, dict(started.row))
+        given = {"base_url": started.base_url, "api_key": started.api_key, "row": dict(started.row)}
+        if self._names is not None and "api_key" not in self._names:
+            given["base_url"] = started.session_url
+        by_place = list(given.values()) if self._names is None else []
+        by_name = {name: given[name] for name in self._names or ()}
         try:
-            value = await host.call(self._function, *given, seconds=seconds)
+            value = await host.call(partial(self._function, *by_place, **by_name), seconds=seconds)
             return read_scores(value)
         except OverrunError as error:
             raise EnvFailure(TIMEOUT, PLACE, _late(seconds, str(error))) from None
@@ -74,6 +86,30 @@ class FunctionProgram:
             if type(error).__name__ == "CancelledError" and type(error).__module__.startswith("asyncio"):
                 raise
             raise EnvFailure(RAISED, PLACE, f"raised {described(error)}") from error
+
+
+def taken_names(function: Callable[..., Any]) -> list[str] | None:
+    """Return which of base_url, api_key and row a function takes by name; None if it takes all three by place.
+
+    `TypeError` for a function that can be called in neither way.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C
+        return None
+    own = [each for each in signature.parameters.values() if each.kind is not each.POSITIONAL_ONLY]
+    if any(each.kind is each.VAR_KEYWORD for each in own):
+        names = list(GIVEN)
+    else:
+        names = [each.name for each in own if each.name in GIVEN]
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError:
+        names = []
+    if names:
+        return names
+    signature.bind(*GIVEN)
+    return None
 
 
 class CommandProgram:
@@ -97,6 +133,7 @@ class CommandProgram:
 
     async def run(self, host: EnvHost, started: Started, seconds: float) -> Scores:
         """Start the command, wait for it in a thread, and end its process group."""
+        host.mark()
         try:
             process = subprocess.Popen(
                 self._words,
@@ -132,6 +169,8 @@ def _environment(started: Started) -> dict[str, str]:
     own = {
         "OPENAI_BASE_URL": started.base_url,
         "OPENAI_API_KEY": started.api_key,
+        "ANTHROPIC_BASE_URL": started.base_url.removesuffix("/v1"),  # its clients add /v1 themselves
+        "ANTHROPIC_API_KEY": started.api_key,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",  # which would send traces with this key to OpenAI
         "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"])),
         "no_proxy": ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"])),

@@ -1,4 +1,4 @@
-"""The endpoint of a run: OpenAI's chat completions on the loopback interface, one key for each sample.
+"""The endpoint of a run: OpenAI's and Anthropic's APIs on the loopback interface, one key for each sample.
 
 The server has an event loop and a thread of its own. Sessions are opened and closed from any other event loop; their
 calls are answered in the server's.
@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from whet.envs.harness.calls import ChatCall, RefusedError, Reply, answer, answer_events, read_call
+from whet.envs.harness.apis import ChatExchange, Exchange, Kept, MessagesExchange, ResponsesExchange, error_body
+from whet.envs.harness.calls import ChatCall, RefusedError, Reply
 from whet.envs.harness.scores import Scores, read_scores
 from whet.envs.observations import BadResultError
 from whet.errors import UserError
@@ -42,10 +43,15 @@ class Session(Protocol):
         """Answer a call; a turn whose client is `gone` by then is not recorded."""
         ...
 
+    async def count(self, call: ChatCall) -> int:
+        """Return the number of tokens that the policy would read for a call."""
+        ...
+
 
 @dataclass(slots=True)
 class _Open:
     session: Session
+    kept: Kept = field(default_factory=dict)
     calls: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
@@ -127,16 +133,25 @@ def _no_reset(record: logging.LogRecord) -> bool:
 
 def _app(server: SessionServer) -> Any:
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse
-    from starlette.routing import Route
+    from starlette.routing import Mount, Route
 
-    async def chat(request: Request) -> Response:
+    def route(kind: Callable[[Any, Kept], Exchange]) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            found = server.find(_key(request))
+            exchange = kind(await _body(request), found.kept)
+            reply = await _answered(found, exchange.call, request)
+            if exchange.call.stream:
+                return StreamingResponse(_all(exchange.events(reply)), media_type="text/event-stream")
+            return JSONResponse(exchange.answer(reply))
+
+        return answered
+
+    async def count(request: Request) -> Response:
         found = server.find(_key(request))
-        call = read_call(await _body(request))
-        reply = await _answered(found, call, request)
-        if call.stream:
-            return StreamingResponse(_all(answer_events(call, reply)), media_type="text/event-stream")
-        return JSONResponse(answer(call, reply))
+        exchange = MessagesExchange(await _body(request), found.kept, counts=True)
+        return JSONResponse({"input_tokens": await found.session.count(exchange.call)})
 
     async def reward(request: Request) -> Response:
         found = server.find(_key(request))
@@ -156,16 +171,25 @@ def _app(server: SessionServer) -> Any:
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, RefusedError)
-        return JSONResponse(error.body, error.status)
+        return JSONResponse(error_body(request.url.path, error), error.status)
+
+    async def unrouted(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        text = f"{request.method} {request.url.path[:200]}: {error.detail.lower()}"
+        return await refused(request, RefusedError(error.status_code, text, "not_found"))
 
     routes = [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/chat/completions", route(ChatExchange), methods=["POST"]),
+        Route("/v1/responses", route(ResponsesExchange), methods=["POST"]),
+        Route("/v1/messages", route(MessagesExchange), methods=["POST"]),
+        Route("/v1/messages/count_tokens", count, methods=["POST"]),
         Route("/v1/reward", reward, methods=["POST"]),
         Route("/reward", reward, methods=["POST"]),
         Route("/v1/row", row),
         Route("/v1/models", models),
     ]
-    return Starlette(routes=routes, exception_handlers={RefusedError: refused})
+    handlers: dict[Any, Any] = {RefusedError: refused, HTTPException: unrouted}
+    return Starlette(routes=[Mount("/sessions/{key}", routes=routes), *routes], exception_handlers=handlers)
 
 
 async def _all(events: Any) -> Any:
@@ -191,6 +215,9 @@ async def _answered(found: _Open, call: ChatCall, request: Request) -> Reply:
 
 
 def _key(request: Request) -> str:
+    """Return the key of a request's session: of its path, or its API key."""
+    if key := request.path_params.get("key"):
+        return str(key)
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if kind.lower() == "bearer" else request.headers.get("x-api-key", "")
 
