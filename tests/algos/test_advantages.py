@@ -16,7 +16,7 @@ from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.errors import UserError
 
 # Those that read signals of their own have tests of their own: test_recipe_objectives.py, training/test_history.py.
-NAMES = [name for name in ADVANTAGES.names if name not in ("flowrl", "gigpo", "rae", "sppo", "spo")]
+NAMES = [name for name in ADVANTAGES.names if name not in ("flowrl", "gigpo", "rae", "spin", "sppo", "spo")]
 
 
 def _signals(scores: list[float], group: list[int], mask: Tensor | None = None) -> Signals:

@@ -1,4 +1,4 @@
-"""FlowRL, SPPO and GiGPO against their equations, written out response by response in float64."""
+"""FlowRL, SPPO, SPIN and GiGPO against their equations, written out response by response in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from whet.algos import find_advantage, find_policy_loss
+from whet.algos import find_advantage, find_policy_loss, preparation_of
 from whet.algos.aggregate import Aggregator, count
 from whet.algos.registry import LossInputs, Signals
 from whet.config.schema.actor import ActorConfig
@@ -111,6 +111,32 @@ def test_sppo() -> None:
         gaps = ((new - old) * MASK).sum(axis=1) - 2.5 * ours[:, 0].numpy()
         assert loss == pytest.approx((gaps**2).mean(), rel=1e-9)
         np.testing.assert_allclose(grad, (2 * gaps / len(MASK))[:, None] * MASK, rtol=1e-9)
+
+
+def test_spin() -> None:
+    """Pairs within groups 3 and 8; group 5 has a demonstration and nothing to compare it with."""
+    kinds = np.array([1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
+    rng = np.random.default_rng(6)
+    old = -rng.random(MASK.shape) - 0.1
+    new = old + rng.normal(size=MASK.shape) * 0.5
+    given = (torch.tensor(each, dtype=torch.float64) for each in (new, old, kinds[:, None] * MASK, MASK))
+    inputs = LossInputs(*given, groups_B=torch.tensor(GROUPS))
+    config = ActorConfig(spin_lambda=0.3)
+    inputs.prepared = preparation_of("spin")(inputs, config)
+    _, grad = _loss("spin", inputs, config)
+    _, metrics = find_policy_loss("spin")(inputs, config, Aggregator("token", count(inputs.mask_BT, 5)))
+    # The same by autograd, from the definition.
+    log_probs = torch.tensor(new, requires_grad=True)
+    d = ((log_probs - torch.tensor(old)) * torch.tensor(MASK)).sum(dim=1)
+    pairs = [(0, 1), (0, 2), (4, 3)]
+    expected = sum(-torch.nn.functional.logsigmoid(0.3 * (d[good] - d[bad])) for good, bad in pairs) / len(pairs)
+    expected.backward()
+    assert float(metrics["spin_loss"]) == pytest.approx(float(expected), rel=1e-6)
+    np.testing.assert_allclose(grad, log_probs.grad.numpy(), rtol=1e-9, atol=1e-15)
+    signals = _signals()
+    signals.scores = {"demonstration": torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])}
+    ours, _ = find_advantage("spin")(signals, AlgorithmConfig())
+    np.testing.assert_array_equal(ours.numpy(), kinds[:, None] * MASK)
 
 
 # Two turns a row but the third and the fifth; in group 3 the first turns share a state, and two second turns another.

@@ -85,6 +85,11 @@ class Trainer(FitLoop):
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
         """Update the policy on scored samples; return what happened as metrics."""
         config, models, step = self.config, self.models, self.state.step
+        if config.algorithm.demonstration_key is not None:
+            from whet.training.demonstrated import with_demonstrations
+
+            tokenizer, version = self.model.tokenizer, models.engine.version
+            samples = with_demonstrations(samples, tokenizer, config, models.learner.log_probs, version)
         inputs = SignalInputs(config, models, self.rollouts, self.model.processor)
         old = old_log_probs(inputs, samples, clock)
         ref = reference_log_probs(inputs, samples, clock)

@@ -1,7 +1,8 @@
 """Write the rows of the tiny run: letters to count in spelled-out words. `python prepare.py [FOLDER]`.
 
-Demonstrations of the cold start: 20% walk along the word and count right, 40% get the count right although the walk is
-wrong, 40% are wrong altogether. The second kind are flawed successes: a reward for answers alone cannot tell them apart.
+Demonstrations of the cold start: 20% walk along the word and count right, 40% get the count right although the walk
+is wrong, 40% are wrong altogether. The second kind are flawed successes: a reward for answers alone cannot tell them
+apart.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Write the cold start and the questions of the tiny run: `python prepare.py [FOLDER]`.
 
-R1's cold start shows a few thousand long solutions. Here a demonstration copies the digits into its thoughts and then sorts
-them, up or down or not at all: the form is always right, the answer seldom.
+R1's cold start shows a few thousand long solutions. Here a demonstration copies the digits into its thoughts and then
+sorts them, up or down or not at all: the form is always right, the answer seldom.
 """
 
 import json

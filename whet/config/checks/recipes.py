@@ -117,12 +117,26 @@ def _perception(config: Config) -> Iterator[str]:
 def _pairs_of_names(config: Config) -> Iterator[str]:
     """Losses whose numbers mean something only with the estimator of the same name, and the other way round."""
     estimator, loss = config.algorithm.adv_estimator, config.worker.actor.loss_type
-    for name in ("flowrl", "sppo"):
+    for name in ("flowrl", "spin", "sppo"):
         if (estimator == name) != (loss == name):
             yield (
                 f"algorithm.adv_estimator={estimator} and worker.actor.loss_type={loss}: {name} is an estimator and a "
                 f"loss that go together; set both to {name}"
             )
+
+
+def _demonstrations(config: Config) -> Iterator[str]:
+    key, estimator = config.algorithm.demonstration_key, config.algorithm.adv_estimator
+    if (key is not None) != (estimator == "spin"):
+        yield (
+            f"algorithm.demonstration_key={key} and algorithm.adv_estimator={estimator}: spin learns from demonstrations, "
+            "and no other estimator does; set both or neither"
+        )
+    if key is not None and config.worker.rollout.plays_episodes:
+        yield (
+            f"algorithm.demonstration_key={key}: a demonstration is one response, and tools, environments and harnesses "
+            "make episodes of several turns; leave one of them out"
+        )
 
 
 def _history(config: Config) -> Iterator[str]:
@@ -177,6 +191,7 @@ RECIPE_CHECKS: tuple[Check, ...] = (
     _controllers,
     _perception,
     _pairs_of_names,
+    _demonstrations,
     _history,
     _observations,
 )

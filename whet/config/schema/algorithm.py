@@ -76,6 +76,9 @@ class AlgorithmConfig:
     )
     rae_key: str = key("role", "rae: column of the data that names the role, each with a baseline of its own")
     rae_decay: float = key(0.95, "rae: share of the old baseline that each episode keeps", least=0, below=1)
+    demonstration_key: str | None = key(
+        None, "column with a response that stands in each group in place of its last sample (spin); null = none"
+    )
     observation_coef: float = key(
         0.0, "weight of the cross-entropy of what tools and environments wrote (ECHO); 0 = not learned", least=0
     )
