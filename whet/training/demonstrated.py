@@ -50,8 +50,8 @@ def _ids(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, config: Config) -> 
     text = lookup(prompt.extra, str(key))
     if text is MISSING or not isinstance(text, str) or not text:
         raise UserError(
-            f"{prompt.uid}: the column {key}, which algorithm.demonstration_key names, holds no text; each row needs the "
-            "response that it demonstrates"
+            f"{prompt.uid}: the column {key}, which algorithm.demonstration_key names, holds no text; each row needs "
+            "the response that it demonstrates"
         )
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return [*ids, int(tokenizer.eos_token_id)]

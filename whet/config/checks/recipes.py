@@ -129,13 +129,13 @@ def _demonstrations(config: Config) -> Iterator[str]:
     key, estimator = config.algorithm.demonstration_key, config.algorithm.adv_estimator
     if (key is not None) != (estimator == "spin"):
         yield (
-            f"algorithm.demonstration_key={key} and algorithm.adv_estimator={estimator}: spin learns from demonstrations, "
-            "and no other estimator does; set both or neither"
+            f"algorithm.demonstration_key={key} and algorithm.adv_estimator={estimator}: spin learns from "
+            "demonstrations, and no other estimator does; set both or neither"
         )
     if key is not None and config.worker.rollout.plays_episodes:
         yield (
-            f"algorithm.demonstration_key={key}: a demonstration is one response, and tools, environments and harnesses "
-            "make episodes of several turns; leave one of them out"
+            f"algorithm.demonstration_key={key}: a demonstration is one response, and tools, environments and "
+            "harnesses make episodes of several turns; leave one of them out"
         )
 
 
