@@ -112,7 +112,7 @@ def target_exists(written: Written, patch: pytest.MonkeyPatch) -> None:
 
 
 def recipe_has(written: Written, patch: pytest.MonkeyPatch) -> None:
-    """A recipe has the files that its README names; tests/assets/test_recipes.py checks its configs, its tiny run is run.
+    """A recipe has the files that its README names; test_recipes.py checks its configs, and its tiny run is run.
 
     Other arguments are keys that are known, and data sets that whet prepares.
     """
@@ -125,9 +125,9 @@ def recipe_has(written: Written, patch: pytest.MonkeyPatch) -> None:
     if words[1] == "recipe" and words[2] != "NAME":
         assert words[2] == folder.name
     if words[1] == "data":
-        from whet.prepare.registry import DATA_SETS
+        from whet.prepare.registry import SETS
 
-        assert words[2] in (*DATA_SETS.names, "filter")
+        assert words[2] in (*SETS.names, "filter")
     keys = [word for word in words[2:] if "=" in word and not word.startswith(("config=", "-"))]
     load_config(keys)
 

@@ -94,7 +94,15 @@ class Trainer(FitLoop):
         old = old_log_probs(inputs, samples, clock)
         ref = reference_log_probs(inputs, samples, clock)
         computed = compute_signals(inputs, samples, old, step, clock)
+        judged: dict[str, float] = {}
+        if models.reward_model is not None:
+            from whet.training.implicit_reward import update_reward_model
+
+            assert ref is not None, "the reference is loaded for estimators that need it"
+            found = update_reward_model(models.reward_model, config, samples, ref, step, clock)
+            computed["process_rewards"], judged = found
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
+        metrics |= judged
         if models.teacher is not None and config.algorithm.distill.use == "loss":
             experience.teacher_samples = models.teacher.own_samples(samples)
         experience, drawn_anew = resampled(experience, config, step)

@@ -139,6 +139,22 @@ def _demonstrations(config: Config) -> Iterator[str]:
         )
 
 
+def _reward_model(config: Config) -> Iterator[str]:
+    if not config.algorithm.trains_reward_model:
+        return
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    if devices > 1:
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a reward model, which is not sharded yet, "
+            f"and the run has {devices} devices; set trainer.nnodes and trainer.n_gpus_per_node to 1"
+        )
+    if config.worker.actor.model.lora.rank:
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a whole reward model beside the policy; "
+            "set worker.actor.model.lora.rank to 0"
+        )
+
+
 def _history(config: Config) -> Iterator[str]:
     curriculum, buffer, rollout = config.data.curriculum, config.algorithm.replay_buffer, config.worker.rollout
     named = [
@@ -193,5 +209,6 @@ RECIPE_CHECKS: tuple[Check, ...] = (
     _pairs_of_names,
     _demonstrations,
     _history,
+    _reward_model,
     _observations,
 )
