@@ -1,4 +1,4 @@
-"""The implicit reward model of PRIME: opened from the policy's first weights, trained on outcomes, asked about tokens."""
+"""The implicit reward model of PRIME: from the policy's first weights, trained on outcomes, asked about tokens."""
 
 from __future__ import annotations
 

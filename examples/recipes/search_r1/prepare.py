@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
     files = {
         "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
-        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
+        "sft": [demonstration(rng, name, numbers[name]) for _ in range(10) for name in names[100:]],
         "train": rows[100:],
         "test": rows[:100],
     }

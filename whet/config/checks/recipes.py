@@ -145,8 +145,8 @@ def _reward_model(config: Config) -> Iterator[str]:
     devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
     if devices > 1:
         yield (
-            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a reward model, which is not sharded yet, "
-            f"and the run has {devices} devices; set trainer.nnodes and trainer.n_gpus_per_node to 1"
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a reward model, which is not sharded "
+            f"yet, and the run has {devices} devices; set trainer.nnodes and trainer.n_gpus_per_node to 1"
         )
     if config.worker.actor.model.lora.rank:
         yield (
