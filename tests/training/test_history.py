@@ -79,6 +79,8 @@ def test_solved_rows_retire_and_the_last_ones_are_named() -> None:
     rates.observe([_group(0, [1.0] * 4), _group(1, [1.0] * 8), _group(2, [1.0] * 7 + [0.0])], note_expected=False)
     assert rates.retired.tolist() == [False, True, False, False, False, False]
     assert all(1 not in rates.choose(5) for _ in range(20))
+    drawn = Counter(row for _ in range(400) for row in rates.choose(2))  # without enable, equal chances for the rest
+    assert all(drawn[row] == pytest.approx(160, abs=50) for row in (0, 2, 3, 4, 5))
     with pytest.raises(UserError, match=r"retire_at=0\.9 has retired all but 5 of 6 rows"):
         rates.choose(6)
 
