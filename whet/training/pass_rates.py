@@ -69,7 +69,8 @@ class PassRates:
     def choose(self, count: int) -> list[int]:
         """Draw `count` different rows, each with a chance that grows with √(p(1 − p)) + explore; none that is retired.
 
-        Without `enable` all chances are equal. The draw is a function of the seed, the number of draws before it, and the pass rates.
+        Without `enable` all chances are equal. The draw is a function of the seed, the number of draws before it, and
+        the pass rates.
         """
         left = np.flatnonzero(~self.retired)
         if len(left) < count:
