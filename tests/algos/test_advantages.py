@@ -16,7 +16,7 @@ from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
 from whet.errors import UserError
 
 # Those that read signals of their own have tests of their own: test_recipe_objectives.py, training/test_history.py.
-NAMES = [name for name in ADVANTAGES.names if name not in ("flowrl", "gigpo", "rae", "sppo", "spo")]
+NAMES = [name for name in ADVANTAGES.names if name not in ("flowrl", "gigpo", "prime", "rae", "spin", "sppo", "spo")]
 
 
 def _signals(scores: list[float], group: list[int], mask: Tensor | None = None) -> Signals:
@@ -262,7 +262,7 @@ def test_grpo_by_hand() -> None:
 
 def test_what_is_computed_beforehand() -> None:
     needs = {"gae": ("values",), "remax": ("baselines",)}
-    needs |= {"flowrl": ("reference",), "gigpo": ("states",)}
+    needs |= {"flowrl": ("reference",), "gigpo": ("states",), "prime": ("reference", "process_rewards")}
     needs |= dict.fromkeys(("optimal_token_baseline", "tir_optimal_token_baseline"), ("sum_pi_squared",))
     assert {name: needs_of(name) for name in ADVANTAGES.names if needs_of(name)} == needs
 

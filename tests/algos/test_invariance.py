@@ -58,7 +58,8 @@ def test_any_cut_gives_the_same_loss_gradient_and_metrics(name: str, mode: str, 
     match = data.draw(st.sampled_from(["whet", "verl", "easyr1", "or1"]))
     aggregate = Aggregator(mode, count(mask, horizon=8), quirks(match))
     prepare = preparation_of(name)
-    prepared = prepare(LossInputs(new, old, advantages, mask, weights), CONFIG) if prepare else {}
+    groups = torch.arange(rows) % 3  # whose members are cut apart, too
+    prepared = prepare(LossInputs(new, old, advantages, mask, weights, groups_B=groups), CONFIG) if prepare else {}
 
     def run(cut: Cut) -> tuple[float, Tensor, dict[str, float]]:
         log_probs = new.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""FlowRL, SPPO and GiGPO against their equations, written out response by response in float64."""
+"""FlowRL, SPPO, SPIN, PRIME and GiGPO against their equations, written out response by response in float64."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from whet.algos import find_advantage, find_policy_loss
+from whet.algos import find_advantage, find_policy_loss, preparation_of
 from whet.algos.aggregate import Aggregator, count
+from whet.algos.implicit_reward import outcome_loss, process_rewards
 from whet.algos.registry import LossInputs, Signals
 from whet.config.schema.actor import ActorConfig
-from whet.config.schema.algorithm import AlgorithmConfig
+from whet.config.schema.algorithm import AlgorithmConfig, PrimeConfig
 
 MASK = np.array([[1, 1, 1, 1, 1], [1, 0, 0, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0]])
 GROUPS = [3, 3, 3, 8, 8, 5]
@@ -113,6 +114,32 @@ def test_sppo() -> None:
         np.testing.assert_allclose(grad, (2 * gaps / len(MASK))[:, None] * MASK, rtol=1e-9)
 
 
+def test_spin() -> None:
+    """Pairs within groups 3 and 8; group 5 has a demonstration and nothing to compare it with."""
+    kinds = np.array([1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
+    rng = np.random.default_rng(6)
+    old = -rng.random(MASK.shape) - 0.1
+    new = old + rng.normal(size=MASK.shape) * 0.5
+    given = (torch.tensor(each, dtype=torch.float64) for each in (new, old, kinds[:, None] * MASK, MASK))
+    inputs = LossInputs(*given, groups_B=torch.tensor(GROUPS))
+    config = ActorConfig(spin_lambda=0.3)
+    inputs.prepared = preparation_of("spin")(inputs, config)
+    _, grad = _loss("spin", inputs, config)
+    _, metrics = find_policy_loss("spin")(inputs, config, Aggregator("token", count(inputs.mask_BT, 5)))
+    # The same by autograd, from the definition.
+    log_probs = torch.tensor(new, requires_grad=True)
+    d = ((log_probs - torch.tensor(old)) * torch.tensor(MASK)).sum(dim=1)
+    pairs = [(0, 1), (0, 2), (4, 3)]
+    expected = sum(-torch.nn.functional.logsigmoid(0.3 * (d[good] - d[bad])) for good, bad in pairs) / len(pairs)
+    expected.backward()
+    assert float(metrics["spin_loss"]) == pytest.approx(float(expected), rel=1e-6)
+    np.testing.assert_allclose(grad, log_probs.grad.numpy(), rtol=1e-9, atol=1e-15)
+    signals = _signals()
+    signals.scores = {"demonstration": torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])}
+    ours, _ = find_advantage("spin")(signals, AlgorithmConfig())
+    np.testing.assert_array_equal(ours.numpy(), kinds[:, None] * MASK)
+
+
 # Two turns a row but the third and the fifth; in group 3 the first turns share a state, and two second turns another.
 STATES = [
     [0, 0, 0, 0, 0],
@@ -159,3 +186,47 @@ def test_gigpo_without_turns_is_grpo() -> None:
     signals.states_BT = torch.full(MASK.shape, -1)
     ours, _ = find_advantage("gigpo")(signals, AlgorithmConfig())
     torch.testing.assert_close(ours, find_advantage("grpo")(signals, AlgorithmConfig())[0])
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_prime(gamma: float) -> None:
+    signals, rng = _signals(), np.random.default_rng(8)
+    rewards = rng.normal(size=MASK.shape)
+    signals.process_rewards_BT = torch.tensor(np.where(MASK == 1, rewards, np.nan))
+    ours, returns = find_advantage("prime")(signals, AlgorithmConfig(gamma=gamma, prime=PrimeConfig(coef=0.5)))
+    means = [float(rewards[row][MASK[row] == 1].mean()) for row in range(len(MASK))]
+    raw = np.zeros(MASK.shape)
+    for row in range(len(MASK)):
+        others = [i for i in _members(row) if i != row]
+        if not others:
+            continue
+        baseline, later = mean(means[i] for i in others), 0.0
+        for t in reversed(np.flatnonzero(MASK[row])):
+            later = rewards[row, t] - baseline + gamma * later
+            raw[row, t] = 0.5 * later + SCORES[row] - mean(SCORES[i] for i in others)
+    np.testing.assert_allclose(returns.numpy(), raw, rtol=1e-5, atol=1e-6)
+    inside = raw[MASK == 1]
+    expected = (raw - inside.mean()) / math.sqrt(inside.var(ddof=1) + 1e-8) * MASK
+    expected[5] = 0.0  # a single response
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_implicit_rewards_and_their_loss() -> None:
+    rng = np.random.default_rng(9)
+    new, ref = -rng.random(MASK.shape) * 3, -rng.random(MASK.shape) * 3
+    outcomes = np.array([1.0, 0.0, 0.0, 1.0, 0.5, 1.0])
+    log_probs = torch.tensor(new, requires_grad=True)
+    mask = torch.tensor(MASK, dtype=torch.float64)
+    rewards = process_rewards(log_probs, torch.tensor(ref), mask, 0.7)
+    np.testing.assert_allclose(rewards.detach().numpy(), 0.7 * (new - ref) * MASK, rtol=1e-12)
+    shares = [outcome_loss(rewards[rows], torch.tensor(outcomes)[rows], len(MASK)) for rows in ([0, 1, 4], [2, 3, 5])]
+    loss = shares[0][0] + shares[1][0]  # two micro-batches
+    loss.backward()
+    totals = (0.7 * (new - ref) * MASK).sum(axis=1)
+    chances = 1 / (1 + np.exp(-totals))
+    expected = -(outcomes * np.log(chances) + (1 - outcomes) * np.log(1 - chances)).mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-9)
+    slope = ((chances - outcomes) * 0.7 / len(MASK))[:, None] * MASK
+    np.testing.assert_allclose(log_probs.grad.numpy(), slope, rtol=1e-9, atol=1e-15)
+    right = ((totals > 0) == (outcomes > 0.5)).mean()
+    assert float(shares[0][1]["outcome_accuracy"] + shares[1][1]["outcome_accuracy"]) == pytest.approx(right)

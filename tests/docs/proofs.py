@@ -20,6 +20,7 @@ from docs.pages import ROOT, Written
 
 from whet.cli import main
 from whet.cli.command import COMMANDS
+from whet.config import load_config
 
 # Programs of others, which are not installed with whet, and fragments; with the reason why they are only read.
 NOT_RUN = {
@@ -66,6 +67,8 @@ Proof = Callable[[Written, pytest.MonkeyPatch], None]
 def proof_of(written: Written) -> Proof | None:
     """Return what proves a command; None if nothing does."""
     program, words = written.words[0], written.words
+    if written.page.startswith("examples/recipes/") and program in ("whet", "python"):
+        return recipe_has
     if any(re.fullmatch(pattern, written.text) for pattern in NOT_RUN):
         return lambda written, patch: None
     for pattern, test in ELSEWHERE.items():
@@ -107,6 +110,27 @@ def target_exists(written: Written, patch: pytest.MonkeyPatch) -> None:
     targets = [word for word in written.words[1:] if "=" not in word]
     assert targets, "no target is named"
     assert all(re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in targets)
+
+
+def recipe_has(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A recipe has the files that its README names; test_recipes.py checks its configs, and its tiny run is run.
+
+    Other arguments are keys that are known, and data sets that whet prepares.
+    """
+    folder, words = (ROOT / written.page).parent, written.words
+    named = [word.removeprefix("config=") for word in words[1:] if word.startswith("config=") or word.endswith(".py")]
+    assert all((folder / name).is_file() for name in named), named
+    if words[0] != "whet" or len(words) == 2:
+        return
+    assert words[1] in COMMANDS.names
+    if words[1] == "recipe" and words[2] != "NAME":
+        assert words[2] == folder.name
+    if words[1] == "data":
+        from whet.prepare.registry import SETS
+
+        assert words[2] in (*SETS.names, "filter")
+    keys = [word for word in words[2:] if "=" in word and not word.startswith(("config=", "-"))]
+    load_config(keys)
 
 
 class Understood(BaseException):

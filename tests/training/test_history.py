@@ -79,6 +79,8 @@ def test_solved_rows_retire_and_the_last_ones_are_named() -> None:
     rates.observe([_group(0, [1.0] * 4), _group(1, [1.0] * 8), _group(2, [1.0] * 7 + [0.0])], note_expected=False)
     assert rates.retired.tolist() == [False, True, False, False, False, False]
     assert all(1 not in rates.choose(5) for _ in range(20))
+    drawn = Counter(row for _ in range(400) for row in rates.choose(2))  # without enable, equal chances for the rest
+    assert all(drawn[row] == pytest.approx(160, abs=50) for row in (0, 2, 3, 4, 5))
     with pytest.raises(UserError, match=r"retire_at=0\.9 has retired all but 5 of 6 rows"):
         rates.choose(6)
 
@@ -154,22 +156,32 @@ ALL = (
 )
 
 
+PRIME = ("algorithm.adv_estimator=prime", "algorithm.prime.lr=1e-3")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon")])
-def test_a_killed_run_resumes_bit_for_bit(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon"), PRIME]
+)
+def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
     code, text = train(tmp_path / "whole", *more)
     assert code == 0, text
-    code, text = train(tmp_path / "cut", *more, "trainer.max_steps=4")
-    assert code == 0, text
-    code, text = train(tmp_path / "cut", *more)
-    assert code == 0, text
+    for steps in ("4", "6"):
+        code, text = train(tmp_path / "cut", *more, f"trainer.max_steps={steps}")
+        assert code == 0, text
     whole, cut = (run_folder(tmp_path / name) for name in ("whole", "cut"))
     assert outcome(whole, 6)[:2] == outcome(cut, 6)[:2]
-    names = ("history.json", "replay.json") if ALL[0] in more else ("history.json",)
-    for name in names:
-        assert (whole / "global_step_6" / name).read_bytes() == (cut / "global_step_6" / name).read_bytes()
+    written = {path.name for path in (whole / "global_step_6").iterdir()}
+    expected = {"prm"} if more == PRIME else {"history.json", "replay.json"} if ALL[0] in more else {"history.json"}
+    assert expected <= written
+    for name in expected:
+        for file in [path for path in (whole / "global_step_6" / name).rglob("*") if path.is_file()] or [name]:
+            place = whole / "global_step_6" / file
+            assert place.read_bytes() == (cut / place.relative_to(whole)).read_bytes(), file
     lines = {line["step"]: line for line in settled(whole / "metrics.jsonl")}
-    assert lines[6]["curriculum/seen"] > lines[1]["curriculum/seen"]
+    if more == PRIME:
+        assert lines[6]["prm/loss"] > 0
+    else:
+        assert lines[6]["curriculum/seen"] > lines[1]["curriculum/seen"]
     if ALL[0] in more:
-        assert lines[6]["batch/replayed"] == 1
-        assert lines[6]["batch/groups"] == 4
+        assert (lines[6]["batch/replayed"], lines[6]["batch/groups"]) == (1, 4)

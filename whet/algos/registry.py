@@ -41,6 +41,7 @@ class Signals:
     values_BT: Tensor | None = None  # the critic's values
     sum_pi_squared_BT: Tensor | None = None  # Σ_v π(v)², how peaked the policy was at each token
     baselines_B: Tensor | None = None  # the score of one greedy response to the same prompt
+    process_rewards_BT: Tensor | None = None  # of an implicit reward model (PRIME)
     states_BT: Tensor | None = None  # the state that each turn was taken in: equal numbers, equal states; -1 between
 
 
@@ -82,7 +83,7 @@ PolicyLoss = Callable[[LossInputs, ActorConfig, Aggregator], tuple[Tensor, dict[
 # the whole mini-batch, its current log-probs without gradient -> (B, T) tensors that the loss finds in `prepared`
 Prepare = Callable[[LossInputs, ActorConfig], dict[str, Tensor]]
 
-SIGNALS = ("values", "sum_pi_squared", "baselines", "reference", "states")  # what `needs` may name
+SIGNALS = ("values", "sum_pi_squared", "baselines", "reference", "states", "process_rewards")  # what `needs` may name
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Function = TypeVar("_Function", bound=Callable)
 
@@ -107,8 +108,8 @@ class _LossEntry:
 def advantage(*names: str, needs: Sequence[str] = (), group: bool = False) -> Callable[[_Function], _Function]:
     """Register an advantage estimator under one or more names.
 
-    `needs` names what must be computed for it: values, sum_pi_squared, baselines, states (fields of `Signals`), or
-    reference, which has the reference model loaded for `ref_log_probs_BT`. `group` says
+    `needs` names what must be computed for it: values, sum_pi_squared, baselines, states, process_rewards (fields of
+    `Signals`), or reference, which has the reference model loaded for `ref_log_probs_BT`. `group` says
     that it compares the responses of a prompt with each other: a config with one response per prompt is refused.
     """
     _check_names(names, "advantage")

@@ -23,6 +23,7 @@ _PATHS = (
     "algorithm.distill.model_path",
     "algorithm.distill.model_paths",
     "algorithm.distill.format_prompt",
+    "algorithm.prime.model_path",
     "worker.reward.reward_function",
     "worker.reward.model.path",
     "worker.reward.model.tokenizer_path",

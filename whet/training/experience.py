@@ -21,6 +21,7 @@ _FIELDS = {
     "sum_pi_squared": "sum_pi_squared_BT",
     "baselines": "baselines_B",
     "states": "states_BT",
+    "process_rewards": "process_rewards_BT",
 }
 
 

@@ -122,6 +122,8 @@ def held_by(config: Config, part: str, size: ModelSize, dtype_of: Callable[[str]
         actor = own if part == "actor" else others
     if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
         held += model_bytes(actor, dtype_of("actor"), trained=False)
+    if config.algorithm.trains_reward_model:
+        held += model_bytes(actor, dtype_of("actor"), trained=True, strategy=strategies["actor"])
     for teacher in set(config.algorithm.distill.paths.values()):
         held += model_bytes(count_parameters(local_name(config, teacher)) or actor, dtype_of("actor"), trained=False)
     return held

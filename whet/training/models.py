@@ -66,6 +66,7 @@ class Models:
     configure: Callable[[Config], None]  # continue under the config of another stage
     teacher: Teacher | None = None
     resize: Callable[[int], None] | None = None  # have so many replicas of the engine; None where it has none
+    reward_model: Learner | None = None  # the implicit one that is trained with the policy (PRIME)
 
 
 def prepare_device(run: CheckedModel, console: Console) -> None:
@@ -99,8 +100,13 @@ def open_models(
         from whet.training.teachers import open_teacher
 
         teacher = open_teacher(config, plan.teachers, placement, learner, tokenizer)
+    reward_model = None
+    if config.algorithm.trains_reward_model and not config.trainer.val_only:
+        from whet.training.implicit_reward import open_reward_model
+
+        reward_model = open_reward_model(config, path, checkpoint, placement, steps)
     configure = partial(parts.configure_models, learner=learner, critic=critic)
-    return Models(engine, learner, critic, reference, configure, teacher)
+    return Models(engine, learner, critic, reference, configure, teacher, reward_model)
 
 
 def _check_memory(config: Config, path: str, placement: Placement) -> None:
@@ -115,8 +121,8 @@ def _check_memory(config: Config, path: str, placement: Placement) -> None:
 
 def trained_models(models: Models) -> dict[str, Trained]:
     """Return what is trained and saved, by the name of its folder in a checkpoint."""
-    found: dict[str, Trained] = {"actor": models.learner}
-    return found if models.critic is None else found | {"critic": models.critic}
+    others = {"critic": models.critic, "prm": models.reward_model}
+    return {"actor": models.learner} | {name: each for name, each in others.items() if each is not None}
 
 
 def _open_critic(plan: RankPlan) -> LocalCritic:

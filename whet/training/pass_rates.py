@@ -69,7 +69,8 @@ class PassRates:
     def choose(self, count: int) -> list[int]:
         """Draw `count` different rows, each with a chance that grows with √(p(1 − p)) + explore; none that is retired.
 
-        The draw is a function of the seed, the number of draws before it, and the pass rates.
+        Without `enable` all chances are equal. The draw is a function of the seed, the number of draws before it, and
+        the pass rates.
         """
         left = np.flatnonzero(~self.retired)
         if len(left) < count:
@@ -79,7 +80,7 @@ class PassRates:
                 "add rows, raise retire_at or lower data.rollout_batch_size"
             )
         p = self.rates[left]
-        weights = np.sqrt(p * (1.0 - p)) + self._config.explore
+        weights = np.sqrt(p * (1.0 - p)) + self._config.explore if self._config.enable else np.ones(len(left))
         digest = hashlib.sha256(f"{self._seed}/{self.draws}".encode()).digest()
         uniforms = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big"))).random(len(left))
         self.draws += 1

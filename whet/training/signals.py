@@ -41,7 +41,7 @@ def compute_signals(
 ) -> dict[str, Tensor]:
     """Compute the signals of the configured estimator and penalties on scored samples, by name."""
     algorithm = inputs.config.algorithm
-    needs = [name for name in needs_of(algorithm.adv_estimator) if name != "reference"]  # whose log-probs are given
+    needs = [name for name in needs_of(algorithm.adv_estimator) if name in _PROVIDERS]
     exact = inputs.models.reference is not None and algorithm.kl_penalty == "full" and penalises_kl(algorithm)
     if exact and not algorithm.use_kl_loss:
         needs.append("full_kl")  # as a term of the loss it is computed in the update, with its gradient

@@ -91,11 +91,24 @@ class Trainer(FitLoop):
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
         """Update the policy on scored samples; return what happened as metrics."""
         config, models, step = self.config, self.models, self.state.step
+        if config.algorithm.demonstration_key is not None:
+            from whet.training.demonstrated import with_demonstrations
+
+            tokenizer, version = self.model.tokenizer, models.engine.version
+            samples = with_demonstrations(samples, tokenizer, config, models.learner.log_probs, version)
         inputs = SignalInputs(config, models, self.rollouts, self.model.processor)
         old = old_log_probs(inputs, samples, clock)
         ref = reference_log_probs(inputs, samples, clock)
         computed = compute_signals(inputs, samples, old, step, clock)
+        judged: dict[str, float] = {}
+        if models.reward_model is not None:
+            from whet.training.implicit_reward import update_reward_model
+
+            assert ref is not None, "the reference is loaded for estimators that need it"
+            found = update_reward_model(models.reward_model, config, samples, ref, step, clock)
+            computed["process_rewards"], judged = found
         experience, metrics = make_experience(samples, old, ref, config.algorithm, computed, self.control.kl)
+        metrics |= judged
         if models.teacher is not None and config.algorithm.distill.use == "loss":
             experience.teacher_samples = models.teacher.own_samples(samples)
         experience, drawn_anew = resampled(experience, config, step)

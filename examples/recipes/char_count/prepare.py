@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 
 LETTERS, LONGEST = "abcdefghijklmnopqrstuvwxyz", 12
-TINY_LETTERS, TINY_LONGEST = "abcd", 6
-RIGHT = 0.3  # share of demonstrations that count right
+TINY_LETTERS, TINY_LONGEST = "abc", 5
+RIGHT = 0.4  # share of demonstrations that count right
 
 
 def question(letter: str, word: str) -> str:
@@ -39,14 +39,14 @@ def main() -> None:
     """Write sft.jsonl, train.jsonl and test.jsonl; no question of the last is in the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="data", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="four letters, words of up to six")
+    parser.add_argument("--tiny", action="store_true", help="three letters, words of up to five, fewer rows")
     arguments = parser.parse_args()
     letters, longest = (TINY_LETTERS, TINY_LONGEST) if arguments.tiny else (LETTERS, LONGEST)
     rng, held_out = Random(1), set()
     while len(held_out) < 100:
         held_out.add(draw(rng, letters, longest))
     files = {"sft": [], "train": [], "test": sorted(held_out)}
-    for name, count in {"sft": 6400, "train": 2000}.items():
+    for name, count in {"sft": 3840 if arguments.tiny else 6400, "train": 2000}.items():
         while len(files[name]) < count:
             if (drawn := draw(rng, letters, longest)) not in held_out:
                 files[name].append(drawn)

@@ -5,8 +5,8 @@ import re
 ANSWER = re.compile(r"= (\d+)$")
 
 
-def compute_score(response: str, ground_truth: str) -> dict:
+def compute_score(response: str, answer: str) -> dict:
     """Return 1 for the right count; an answer without a number has no form either."""
     found = ANSWER.search(response.strip())
-    right = float(found is not None and found[1] == ground_truth)
+    right = float(found is not None and found[1] == answer)
     return {"overall": right, "accuracy": right, "format": float(found is not None)}

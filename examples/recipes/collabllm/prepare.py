@@ -1,5 +1,6 @@
-"""Make conversations of GSM8K: `python prepare.py GSM8K_FOLDER [FOLDER]`, rows as `whet data gsm8k --format jsonl` writes them.
+"""Make conversations of GSM8K: `python prepare.py GSM8K_FOLDER [FOLDER]`.
 
+The folder holds what `whet data gsm8k --format jsonl` writes.
 The user begins with the last sentence of a problem, the question, and keeps the facts to itself until it is asked.
 """
 

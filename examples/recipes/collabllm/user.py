@@ -13,7 +13,8 @@ import urllib.request
 
 DONE = "[[DONE]]"
 ROLE = """You play a user who talks with an assistant. What you want, and what you know: {intent}
-Do not say all of it at once; answer what you are asked, briefly, in your own words, and correct misunderstandings. When the
+Do not say all of it at once; answer what you are asked, briefly, in your own words, and correct misunderstandings.
+When the
 assistant has given you what you want, or cannot, answer with nothing but {done}."""
 
 

@@ -1,7 +1,8 @@
-"""Zoom and crop as actions: an environment that shows parts of the row's image again, larger (DeepEyes; Zheng et al., 2025).
+"""Zoom and crop as actions: parts of the row's image are shown again, larger (DeepEyes; Zheng et al., 2025).
 
-The policy writes {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2]}} between <tool_call> tags, in pixels of the image as
-it sees it; any other turn is its answer. The reward is for the answer, and a bonus where it is right after a look.
+The policy writes {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2]}} between <tool_call> tags, in pixels of the
+image as it sees it; any other turn is its answer. The reward is for the answer, and a bonus where it is right after a
+look.
 """
 
 import json

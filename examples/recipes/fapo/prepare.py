@@ -1,7 +1,8 @@
 """Write the rows of the tiny run: letters to count in spelled-out words. `python prepare.py [FOLDER]`.
 
-Demonstrations of the cold start: 20% walk along the word and count right, 40% get the count right although the walk is
-wrong, 40% are wrong altogether. The second kind are flawed successes: a reward for answers alone cannot tell them apart.
+Demonstrations of the cold start: 20% walk along the word and count right, 40% get the count right although the walk
+is wrong, 40% are wrong altogether. The second kind are flawed successes: a reward for answers alone cannot tell them
+apart.
 """
 
 import json
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-LETTERS, LONGEST = "abcd", 6
+LETTERS, LONGEST = "abc", 5
 KINDS = {"sound": 0.2, "flawed": 0.4, "wrong": 0.4}
 
 
@@ -41,7 +42,7 @@ def main(folder: Path) -> None:
     while len(held_out) < 100:
         held_out.add(draw())
     folder.mkdir(parents=True, exist_ok=True)
-    for name, count in {"sft": 6400, "train": 2000, "test": 100}.items():
+    for name, count in {"sft": 3840, "train": 2000, "test": 100}.items():
         drawn = sorted(held_out) if name == "test" else []
         while len(drawn) < count:
             one = draw()

@@ -1,8 +1,9 @@
 """FAPO's reward: a right answer that was reached by a flawed argument earns less (Ding et al., 2025).
 
-R = 1 for a right answer, −1 for a wrong one, and −λ on top where the answer is right and the argument is not. With λ = 1 a
-flawed success is worth half of the way from a failure to a success: it still helps while the policy fails mostly, and is
-pushed down once sound successes are common. Only right answers are examined, so the model that examines them has little to do.
+R = 1 for a right answer, −1 for a wrong one, and −λ on top where the answer is right and the argument is not. With λ
+= 1 a flawed success is worth half of the way from a failure to a success: it still helps while the policy fails
+mostly, and is pushed down once sound successes are common. Only right answers are examined, so the model that
+examines them has little to do.
 """
 
 import json
@@ -12,8 +13,8 @@ import urllib.request
 
 ANSWER = re.compile(r"(?:Answer:|=)\s*([^\n]+?)\s*$")
 VERDICT = re.compile(r"\b(SOUND|FLAWED)\b")
-ASK = """Here is a problem and a solution whose final answer is right. Read the solution step by step. If a step is wrong, skips
-what it needed to show, or guesses, the solution is flawed. End with one word: SOUND or FLAWED.
+ASK = """Here is a problem and a solution whose final answer is right. Read the solution step by step. If a step is
+wrong, skips what it needed to show, or guesses, the solution is flawed. End with one word: SOUND or FLAWED.
 
 Problem: {problem}
 
@@ -45,7 +46,7 @@ def asked(reward_input: dict, url: str, model: str) -> bool:
 
 
 def walk_is_sound(problem: str, response: str) -> bool:
-    """Return True if the walk along the word of "How many a are there in b-a-a?" names every letter and counts right."""
+    """Return True if the walk along the word of "How many a are there in b-a-a?" names all letters and counts right."""
     letter, word = re.fullmatch(r"How many (\w) are there in ([\w-]+)\?", problem).groups()
     count, steps = 0, []
     for each in word.split("-"):

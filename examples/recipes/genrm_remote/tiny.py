@@ -1,7 +1,7 @@
 """Train against a judge over HTTP, with a stand-in for it: `python tiny.py [key=value ...]`.
 
-The stand-in speaks the API of chat completions. It reads the right answer and the response out of the question, as a model
-would, and writes a score; training knows nothing but its address.
+The stand-in speaks the API of chat completions. It reads the right answer and the response out of the question, as a
+model would, and writes a score; training knows nothing but its address.
 """
 
 import json

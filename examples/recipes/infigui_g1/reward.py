@@ -1,8 +1,9 @@
 """InfiGUI-G1's adaptive exploration reward for several candidates in one response (Liu et al., 2025).
 
-With N candidates of which the k-th is the first to hit: 1/√(N·k). Without a hit: −1/√N. Efficiency is utility over cost,
-and the cost is the geometric mean of what was proposed (N) and what had to be checked (k): proposing more pays off where
-the first idea is wrong, and costs where it is right. Points on a line, which scan the screen instead of choosing, earn −1.
+With N candidates of which the k-th is the first to hit: 1/√(N·k). Without a hit: −1/√N. Efficiency is utility over
+cost, and the cost is the geometric mean of what was proposed (N) and what had to be checked (k): proposing more pays
+off where the first idea is wrong, and costs where it is right. Points on a line, which scan the screen instead of
+choosing, earn −1.
 """
 
 import json

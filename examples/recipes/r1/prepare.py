@@ -1,7 +1,7 @@
 """Write the cold start and the questions of the tiny run: `python prepare.py [FOLDER]`.
 
-R1's cold start shows a few thousand long solutions. Here a demonstration copies the digits into its thoughts and then sorts
-them, up or down or not at all: the form is always right, the answer seldom.
+R1's cold start shows a few thousand long solutions. Here a demonstration copies the digits into its thoughts and then
+sorts them, up or down or not at all: the form is always right, the answer seldom.
 """
 
 import json
@@ -16,7 +16,7 @@ def main(folder: Path) -> None:
     while len(held_out) < 100:
         held_out.add(tuple(rng.sample("0123456789", rng.randint(3, 6))))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, count in {"sft": 6400, "train": 2000, "test": 100}.items():
+    for name, count in {"sft": 3840, "train": 2000, "test": 100}.items():
         lists = sorted(held_out) if name == "test" else []
         while len(lists) < count:
             digits = tuple(rng.sample("0123456789", rng.randint(3, 6)))

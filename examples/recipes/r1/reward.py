@@ -6,7 +6,7 @@ FORM = re.compile(r"\s*<think>(.+?)</think>\s*(\S.*)", re.DOTALL)
 BOX = re.compile(r"\\boxed\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 
 
-def compute_score(response: str, ground_truth: str, format_weight: float = 0.1) -> dict:
+def compute_score(response: str, answer: str, format_weight: float = 0.1) -> dict:
     """Return 1 - format_weight for the right answer in the right form, and format_weight for the form.
 
     The answer is what stands in the last box behind the thoughts; without a box, all that stands there.
@@ -15,7 +15,7 @@ def compute_score(response: str, ground_truth: str, format_weight: float = 0.1) 
     behind = found[2].strip() if found else ""
     boxes = BOX.findall(behind)
     said = boxes[-1] if boxes else behind
-    right = float(found is not None and _plain(said) == _plain(ground_truth))
+    right = float(found is not None and _plain(said) == _plain(answer))
     form = float(found is not None and "<think>" not in behind and "</think>" not in behind)
     return {"overall": (1 - format_weight) * right + format_weight * form, "accuracy": right, "format": form}
 

@@ -1,4 +1,4 @@
-"""The tool of the tiny run: what it is given is run as a program in whet's sandbox, as the tool `python` runs programs."""
+"""The tool of the tiny run: what it is given is run in whet's sandbox, as the tool `python` runs programs."""
 
 from typing import Any
 

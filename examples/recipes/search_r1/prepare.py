@@ -1,7 +1,7 @@
 """Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
 
-A thousand things have a number that is written in the corpus and nowhere else. Demonstrators of the cold start search for
-it one time in four, and say any number otherwise: that searching pays off is left for the reward to find out.
+A thousand things have a number that is written in the corpus and nowhere else. Demonstrators of the cold start search
+for it one time in four, and say any number otherwise: that searching pays off is left for the reward to find out.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
     files = {
         "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
-        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
+        "sft": [demonstration(rng, name, numbers[name]) for _ in range(10) for name in names[100:]],
         "train": rows[100:],
         "test": rows[:100],
     }

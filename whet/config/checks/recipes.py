@@ -117,12 +117,42 @@ def _perception(config: Config) -> Iterator[str]:
 def _pairs_of_names(config: Config) -> Iterator[str]:
     """Losses whose numbers mean something only with the estimator of the same name, and the other way round."""
     estimator, loss = config.algorithm.adv_estimator, config.worker.actor.loss_type
-    for name in ("flowrl", "sppo"):
+    for name in ("flowrl", "spin", "sppo"):
         if (estimator == name) != (loss == name):
             yield (
                 f"algorithm.adv_estimator={estimator} and worker.actor.loss_type={loss}: {name} is an estimator and a "
                 f"loss that go together; set both to {name}"
             )
+
+
+def _demonstrations(config: Config) -> Iterator[str]:
+    key, estimator = config.algorithm.demonstration_key, config.algorithm.adv_estimator
+    if (key is not None) != (estimator == "spin"):
+        yield (
+            f"algorithm.demonstration_key={key} and algorithm.adv_estimator={estimator}: spin learns from "
+            "demonstrations, and no other estimator does; set both or neither"
+        )
+    if key is not None and config.worker.rollout.plays_episodes:
+        yield (
+            f"algorithm.demonstration_key={key}: a demonstration is one response, and tools, environments and "
+            "harnesses make episodes of several turns; leave one of them out"
+        )
+
+
+def _reward_model(config: Config) -> Iterator[str]:
+    if not config.algorithm.trains_reward_model:
+        return
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    if devices > 1:
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a reward model, which is not sharded "
+            f"yet, and the run has {devices} devices; set trainer.nnodes and trainer.n_gpus_per_node to 1"
+        )
+    if config.worker.actor.model.lora.rank:
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} trains a whole reward model beside the policy; "
+            "set worker.actor.model.lora.rank to 0"
+        )
 
 
 def _history(config: Config) -> Iterator[str]:
@@ -177,6 +207,8 @@ RECIPE_CHECKS: tuple[Check, ...] = (
     _controllers,
     _perception,
     _pairs_of_names,
+    _demonstrations,
     _history,
+    _reward_model,
     _observations,
 )

@@ -51,6 +51,16 @@ class ReplayBufferConfig:
 
 
 @dataclass(frozen=True)
+class PrimeConfig:
+    """The implicit process reward model of `adv_estimator: prime`."""
+
+    beta: float = key(0.05, "scale of process rewards: beta (log reward model - log reference) of each token", above=0)
+    coef: float = key(1.0, "weight of process rewards beside the score", least=0)
+    lr: float = key(1e-6, "learning rate of the reward model", least=0, most=1000)
+    model_path: str | None = key(None, "folder or hub id that the reward model starts from; null = the policy's")
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """Advantages, KL to the reference, filters and corrections."""
 
@@ -74,8 +84,14 @@ class AlgorithmConfig:
         "gigpo: states are equal by the last observation, or by all that was written before",
         choices=ANCHORS,
     )
+    prime: PrimeConfig = field(
+        default_factory=PrimeConfig, metadata=section("prime: a reward model that is trained with the policy")
+    )
     rae_key: str = key("role", "rae: column of the data that names the role, each with a baseline of its own")
     rae_decay: float = key(0.95, "rae: share of the old baseline that each episode keeps", least=0, below=1)
+    demonstration_key: str | None = key(
+        None, "column with a response that stands in each group in place of its last sample (spin); null = none"
+    )
     observation_coef: float = key(
         0.0, "weight of the cross-entropy of what tools and environments wrote (ECHO); 0 = not learned", least=0
     )
@@ -160,6 +176,11 @@ class AlgorithmConfig:
     def compares_with_reference(self) -> bool:
         """True if the estimator reads the reference's log-probs."""
         return "reference" in (self._declared("needs") or ())
+
+    @property
+    def trains_reward_model(self) -> bool:
+        """True if an implicit reward model is trained with the policy."""
+        return "process_rewards" in (self._declared("needs") or ())
 
     def _declared(self, option: str) -> Any:
         """Return an option of the decorator that registers the estimator; None if it has none."""

@@ -1,0 +1,46 @@
+"""PRIME: implicit process rewards and the outcome, each against the other responses (Cui et al., 2025).
+
+A_t = Σ_{s ≥ t} γ^{s−t} [r_φ(y_s) − mean_{j≠i} r̄_φ(y_j)] · `prime.coef` + s_i − mean_{j≠i} s_j, whitened over the
+batch, with r_φ(y_s) the process reward of a token, r̄_φ(y_j) the mean over response j, and s the score. The reward
+model is trained on this step's outcomes first (`whet/algos/implicit_reward.py`). One response has nothing to be
+compared with: 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from whet.algos.groups import Groups, masked, total_rewards
+from whet.algos.quirks import quirks
+from whet.algos.registry import Signals, advantage
+from whet.algos.whiten import whiten
+from whet.config.schema.algorithm import AlgorithmConfig
+
+
+@advantage("prime", needs=("reference", "process_rewards"), group=True)
+def prime(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    """Returns of centred process rewards plus centred scores, whitened."""
+    assert signals.process_rewards_BT is not None
+    mask_BT, groups = signals.mask_BT, Groups(signals.groups_B, quirks(config.match))
+    inside = mask_BT.bool()
+    rewards_BT = torch.where(inside, signals.process_rewards_BT.double(), 0.0)
+    mean_B = rewards_BT.sum(dim=1) / inside.sum(dim=1).clamp(min=1)
+    centred_BT = torch.where(inside, rewards_BT - _others(mean_B, groups)[:, None], 0.0)
+    returns_BT = torch.zeros_like(centred_BT)
+    later_B = centred_BT.new_zeros(len(centred_BT))
+    for t in reversed(range(centred_BT.shape[1])):  # a tool's tokens take no step of the discount
+        here_B = centred_BT[:, t] + config.gamma * later_B
+        later_B = torch.where(inside[:, t], here_B, later_B)
+        returns_BT[:, t] = later_B
+    scores_B = total_rewards(signals)
+    total_BT = config.prime.coef * returns_BT + (scores_B - _others(scores_B, groups))[:, None]
+    alone_B1 = (groups.size_B == 1)[:, None]
+    total_BT = torch.where(inside & ~alone_B1, total_BT, 0.0)
+    advantages_BT = masked(torch.where(alone_B1, 0.0, whiten(total_BT, mask_BT)), mask_BT)
+    return advantages_BT, masked(total_BT, mask_BT)
+
+
+def _others(values_B: Tensor, groups: Groups) -> Tensor:
+    """Return the mean over the other rows of each row's group."""
+    return (groups.sum(values_B) - values_B) / (groups.size_B - 1).clamp(min=1)
