@@ -58,7 +58,7 @@ class Layout:
         self._prefix_start, self._prefix_length = np.where(table[:, 3] > 0, table[:, 2], 0), table[:, 3]
         # Rows of all prefixes one behind the other, if some lie in several segments; `_prefix_start` is a place there.
         self.chain: Tensor | None = None
-        if (level > 1).any():
+        if ((parent >= 0) & (table[parent, 3] > 0)).any():
             self._prefix_length = depths_of(table, parent, level)
             self._prefix_start = self._prefix_length.cumsum() - self._prefix_length
             self.chain = self._upload(np.concatenate(prefix_rows(table)))
