@@ -60,7 +60,7 @@ class FusedDecoder:
         recompute = model is not None and model.is_gradient_checkpointing and torch.is_grad_enabled()
         for index, layer in enumerate(structure.layers):
             given: Any = (index, layer, delta, residual, ropes[layer.rope], how, routing)
-            if recompute:
+            if recompute and model is not None:
                 contexts = partial(recompute_contexts, model)
                 delta, residual = checkpoint(self._layer, *given, use_reentrant=False, context_fn=contexts)
             else:
