@@ -1,4 +1,4 @@
-"""The benchmark of large models runs on a CPU with a tiny one, in full training and with adapters."""
+"""The benchmark of large models runs on a CPU with tiny ones: full training, adapters, FP8, a mixture of experts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_steps_of_tiny_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     import gpu_large
 
     out = tmp_path / "result.json"
-    names = ["tiny", "tiny-lora"]
+    names = ["tiny", "tiny-lora", "tiny-fp8", "tiny-moe"]
     monkeypatch.setattr(sys, "argv", ["gpu_large.py", *names, "--rounds", "1", "--out", str(out)])
     gpu_large.main()
     results = json.loads(out.read_text())
@@ -29,5 +29,6 @@ def test_steps_of_tiny_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (step,) = result["rounds"]
         assert step["tokens"] > 0
         assert step["packed_tokens"] > step["tokens"]
-        assert step["metrics"]["rollout/log_prob_diff_max"] < 1e-3
+        difference = step["metrics"]["rollout/log_prob_diff_max"]
+        assert 1e-5 < difference < 0.5 if result["workload"] == "tiny-fp8" else difference < 1e-3
         assert step["metrics"]["actor/grad_norm"] > 0

@@ -61,7 +61,7 @@ def _gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 def test_outputs_and_gradients_are_those_of_the_modules(family: str, seed: int, normalised: bool | None) -> None:
     changes = {} if normalised is None else {"norm_topk_prob": normalised, "num_experts": 5}
     model = _model(family, seed, **changes)
-    given = torch.randn(3, 13, 24, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    given = torch.randn(3, 7, 24, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
     delta, residual, weight = (each.clone().requires_grad_() for each in given)
     out = _block(model, delta + residual)
     ((out + delta + residual) * weight).sum().backward()

@@ -53,8 +53,8 @@ def rounded(x_NK: Tensor) -> Rounded:
 def _product(x_NI: Tensor, weight: Rounded, bias_O: Tensor | None) -> Tensor:
     x = rounded(x_NI)
     if x_NI.device.type != "cuda":
-        x_plain, weight_plain = ((each.q_OI.float() * each.scale_O1).to(x_NI.dtype) for each in (x, weight))
-        return F.linear(x_plain, weight_plain, bias_O)
+        x_rounded, weight_rounded = ((each.q_OI.float() * each.scale_O1).to(x_NI.dtype) for each in (x, weight))
+        return F.linear(x_rounded, weight_rounded, bias_O)
     # With scales of rows, torch returns bf16 only.
     out = torch._scaled_mm(
         x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=torch.bfloat16, use_fast_accum=True

@@ -203,5 +203,9 @@ def _hook(layer: nn.Module, router: Any, index: int) -> None:
         routing.note(index, experts_NK)
         return logits_NE, weights_NK, experts_NK
 
+    def forget(*_: object) -> None:
+        current[0] = None
+
     layer.register_forward_pre_hook(before, with_kwargs=True)
+    layer.register_forward_hook(forget, always_call=True)
     router.register_forward_hook(after)
