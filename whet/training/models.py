@@ -106,7 +106,7 @@ def open_models(
 
         reward_model = open_reward_model(config, path, checkpoint, placement, steps)
     configure = partial(parts.configure_models, learner=learner, critic=critic)
-    return Models(engine, learner, critic, reference, configure, teacher, reward_model)
+    return Models(engine, learner, critic, reference, configure, teacher, reward_model=reward_model)
 
 
 def _check_memory(config: Config, path: str, placement: Placement) -> None:
