@@ -121,8 +121,12 @@ def test_a_batch_that_is_rejected_as_a_whole_has_no_advantage_and_no_loss(estima
     config = load_config([*EVERYTHING, f"algorithm.adv_estimator={estimator}", f"algorithm.match={match}"])
     samples = samples_of([5, 3, 4, 6])
     sampled = sampler_log_probs(samples)
-    known = {"values": sampled, "sum_pi_squared": sampled.exp(), "baselines": torch.zeros(4)}
-    experience, metrics = make_experience(samples, sampled, None, config.algorithm, known)
+    for sample in samples:  # expectations that a run keeps from step to step
+        sample.scores |= {"expected_reward": 0.5, "role_baseline": 0.5, "demonstration": 0.0}
+    states = torch.zeros_like(sampled, dtype=torch.int64)
+    known = {"values": sampled, "sum_pi_squared": sampled.exp(), "baselines": torch.zeros(4), "states": states}
+    known["process_rewards"] = torch.zeros_like(sampled)
+    experience, metrics = make_experience(samples, sampled, sampled, config.algorithm, known)
     assert not experience.mask_BT.any()
     assert torch.isfinite(experience.advantages_BT).all()
     if match == "whet":
