@@ -117,7 +117,9 @@ def _record_named(job: str, name: Any, value: Any, place: str, layer: Layer) -> 
 def _fill(short: ShortName, layer: Layer) -> None:
     """Give the keys that follow a keyword where nobody has given them; a keyword that was refused gives none."""
     leader = layer.get(short.keys[0])
-    for key in short.replaces if leader is not None else ():
+    if leader is None:
+        return
+    for key in short.replaces:
         if key not in layer:
             layer[key] = Given(key, leader.value, f" ({short.name}=)")
 
