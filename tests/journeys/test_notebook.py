@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import run_script
 
 from whet.assets.project import write_project
 
@@ -41,7 +43,30 @@ def shown(notebook: Any, containing: str) -> dict[str, Any]:
     return {kind: value for output in cell.outputs for kind, value in output.get("data", {}).items()}
 
 
-@pytest.mark.parametrize("steps", [4, pytest.param(40, marks=pytest.mark.slow)])
+SHOWN = """
+print(run.plot()._repr_svg_())
+print(run.samples(split="val")._repr_html_())
+print(run.generate(["Sort these digits: 3 9 1 7 5"], n=4))
+"""
+
+
+def test_its_cells_run_in_order_and_have_something_to_show(quickstart: Path, tmp_path: Path) -> None:
+    """The same without Jupyter, which takes longer to start than the cells take."""
+    write_project(tmp_path / "mine", "rl")
+    cells = json.loads((tmp_path / "mine" / "notebook.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert "steps=40" in code
+    (tmp_path / "cells.py").write_text(code.replace("steps=40", "steps=2") + SHOWN)
+    done = run_script(tmp_path / "cells.py", folder=tmp_path / "mine")
+    assert done.code == 0, done.err
+    assert "<svg" in done.out
+    assert "<polyline" in done.out
+    assert "<table" in done.out
+    assert "Answer" in done.out.rpartition("</table>")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [4, 40])
 def test_it_runs_and_shows_its_plots(quickstart: Path, tmp_path: Path, steps: int) -> None:
     folder = tmp_path / "mine"
     write_project(folder, "rl")

@@ -57,11 +57,11 @@ def test_files_are_those_of_one_process_whoever_writes_them(case: Case, tmp_path
     assert len(configs) == 1
 
 
-@pytest.mark.parametrize("before", [4, 1])
+@pytest.mark.parametrize("before", [pytest.param(4, marks=pytest.mark.slow), 2, 1])
 def test_a_run_goes_on_with_more_or_fewer_ranks(before: int, tmp_path: Path) -> None:
     written = tmp_path / "written"
     expected = save(written, FP32) if before == 1 else run_ranks(before, save, tmp_path / "a", written, FP32)[0]
-    found = [run_ranks(2, resumed, tmp_path / "b", written, FP32)[0]]
+    found = [run_ranks(2, resumed, tmp_path / "b", written, FP32)[0]] if before != 2 else []
     if before != 1:
         found.append(resumed(written, FP32))
     for weights in found:
@@ -79,8 +79,8 @@ def test_what_the_first_rank_cannot_read_is_said_on_all(tmp_path: Path) -> None:
 
 
 def test_a_critic_goes_on_with_more_or_fewer_ranks(tmp_path: Path) -> None:
-    expected = run_ranks(4, save_critic, tmp_path / "4", tmp_path / "written")
-    found = [read_critic(tmp_path / "written"), *run_ranks(2, read_critic, tmp_path / "2", tmp_path / "written")]
+    expected = run_ranks(2, save_critic, tmp_path / "2", tmp_path / "written")
+    found = [read_critic(tmp_path / "written"), *run_ranks(3, read_critic, tmp_path / "3", tmp_path / "written")]
     for values in found:
         assert values.abs().max() > 0
         torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-6)
