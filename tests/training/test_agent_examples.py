@@ -138,12 +138,12 @@ def test_the_project_of_whet_new_trains(whet_home: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "wanted"), [("calculator", 0.8), ("game", 0.8), ("image_game", 0.5)])
-def test_the_example_learns(name: str, wanted: float, whet_home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["calculator", "game"])
+def test_the_example_learns(name: str, whet_home: Path, tmp_path: Path) -> None:
     before = os.times()
     run = run_example(tmp_path, name)
     accuracy = [line["val/accuracy"] for line in read_metrics(run / "metrics.jsonl") if "val/accuracy" in line]
     assert accuracy[0] < 0.2
-    assert accuracy[-1] > wanted
+    assert accuracy[-1] > 0.8
     after = os.times()
     assert after.children_user + after.children_system - before.children_user - before.children_system < 600
