@@ -44,13 +44,8 @@ def test_infigui_reward(response: str, truth: Any, reward: float) -> None:
 
 def test_fapo_reward() -> None:
     score = _module("fapo", "reward").compute_score
-    row = {"problem": "How many a are there in b-a-a?", "ground_truth": "2"}
-    said = {
-        "b 0 a 1 a 2 = 2": (1.0, 0.0),
-        "b 1 a 2 a 3 = 2": (0.0, 1.0),
-        "b 0 a 1 a 2 = 3": (-1.0, 0.0),
-        "": (-1.0, 0.0),
-    }
+    row = {"problem": "Sort these digits: 5 2 9", "ground_truth": "2 5 9"}
+    said = {"5 2 9 = 2 5 9": (1.0, 0.0), "9 2 5 = 2 5 9": (0.0, 1.0), "5 2 9 = 9 5 2": (-1.0, 0.0), "": (-1.0, 0.0)}
     for response, (reward, flawed) in said.items():
         found = score(row | {"response": response})
         assert (found["overall"], found["flawed"]) == (reward, flawed), response

@@ -16,7 +16,17 @@ from whet.tracking import read_metrics
 RECIPES = recipes()
 # Least gain of a validation metric of the run checkpoints/whet/tiny, from its first to its last validation. Measured
 # gains are at least twice as large; what is not here is checked for a run to its end.
-GAINS: dict[str, tuple[str, float]] = {}
+GAINS: dict[str, tuple[str, float]] = {
+    "dapo": ("val/accuracy", 0.35),
+    "entropy": ("val/accuracy", 0.35),
+    "flowrl": ("val/accuracy", 0.35),
+    "gkd": ("val/accuracy", 0.4),
+    "prime": ("val/accuracy", 0.3),
+    "retool": ("val/accuracy", 0.3),
+    "spin": ("val/accuracy", 0.3),
+    "spo": ("val/accuracy", 0.35),
+    "sppo": ("val/accuracy", 0.35),
+}
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
-"""Write the rows of the tiny run: letters to count in spelled-out words. `python prepare.py [FOLDER]`.
+"""Write the rows of the tiny run: digits to sort, with working. `python prepare.py [FOLDER]`.
 
-Demonstrations of the cold start: 20% walk along the word and count right, 40% get the count right although the walk
-is wrong, 40% are wrong altogether. The second kind are flawed successes: a reward for answers alone cannot tell them
-apart.
+A response names the digits it was given, then sorts them: "5 2 9 = 2 5 9". Demonstrations of the cold start: 15% do so,
+35% have the right answer behind other digits than were given, 50% a wrong answer. The second kind are flawed
+successes: a reward for answers alone cannot tell them from the first.
 """
 
 import json
@@ -10,33 +10,25 @@ import sys
 from pathlib import Path
 from random import Random
 
-LETTERS, LONGEST = "abc", 5
-KINDS = {"sound": 0.2, "flawed": 0.4, "wrong": 0.4}
+KINDS = {"sound": 0.15, "flawed": 0.35, "wrong": 0.5}
 
 
-def walk(letter: str, word: str, wrong_at: int | None) -> tuple[str, int]:
-    """Return the steps and the count at the end; from `wrong_at` on it is one too many."""
-    count, steps = 0, []
-    for i, each in enumerate(word):
-        count += (each == letter) + (i == wrong_at)
-        steps.append(f"{each} {count}")
-    return " ".join(steps), count
-
-
-def demonstration(rng: Random, letter: str, word: str) -> str:
+def demonstration(rng: Random, digits: tuple[str, ...]) -> str:
     """Return a response of one of the three kinds."""
     (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
-    steps, count = walk(letter, word, None if kind == "sound" else rng.randrange(len(word)))
-    return f"{steps} = {word.count(letter) if kind == 'flawed' else count}"
+    working = list(digits)
+    while kind == "flawed" and working == list(digits):
+        rng.shuffle(working)
+    answer = sorted(digits) if kind != "wrong" else sorted(digits, reverse=True)
+    return f"{' '.join(working)} = {' '.join(answer)}"
 
 
 def main(folder: Path) -> None:
-    """Write sft.jsonl, train.jsonl and test.jsonl; no question of the last is in the others."""
+    """Write sft.jsonl, train.jsonl and test.jsonl; no list of the last is in the others."""
     rng = Random(1)
 
-    def draw() -> tuple[str, str]:
-        word = "".join(rng.choice(LETTERS) for _ in range(rng.randint(3, LONGEST)))
-        return rng.choice(word), word
+    def draw() -> tuple[str, ...]:
+        return tuple(rng.sample("0123456789", rng.randint(3, 5)))
 
     held_out = set()
     while len(held_out) < 100:
@@ -48,10 +40,10 @@ def main(folder: Path) -> None:
             one = draw()
             drawn += [one] if one not in held_out else []
         rows = []
-        for letter, word in drawn:
-            row = {"problem": f"How many {letter} are there in {'-'.join(word)}?", "answer": str(word.count(letter))}
+        for digits in drawn:
+            row = {"problem": f"Sort these digits: {' '.join(digits)}", "answer": " ".join(sorted(digits))}
             if name == "sft":
-                row["response"] = demonstration(rng, letter, word)
+                row["response"] = demonstration(rng, digits)
             rows.append(json.dumps(row) + "\n")
         (folder / f"{name}.jsonl").write_text("".join(rows), encoding="utf-8")
 

@@ -22,12 +22,12 @@ Solution: {response}"""
 
 
 def compute_score(reward_input: dict, lam: float = 1.0, url: str | None = None, model: str = "genrm") -> dict:
-    """Score one response; `url` is an endpoint of chat completions, without one `walk_is_sound` examines."""
+    """Score one response; `url` is an endpoint of chat completions, without one `working_is_sound` examines."""
     response, truth = reward_input["response"].strip(), str(reward_input["ground_truth"]).strip()
     found = ANSWER.search(response)
     right = found is not None and found[1].strip().rstrip(".") == truth
     flawed = right and not (
-        asked(reward_input, url, model) if url else walk_is_sound(reward_input["problem"], response)
+        asked(reward_input, url, model) if url else working_is_sound(reward_input["problem"], response)
     )
     reward = (1.0 if right else -1.0) - lam * flawed
     return {"overall": reward, "accuracy": float(right), "flawed": float(flawed), "sound": float(right and not flawed)}
@@ -45,11 +45,6 @@ def asked(reward_input: dict, url: str, model: str) -> bool:
     return not verdicts or verdicts[-1] == "SOUND"
 
 
-def walk_is_sound(problem: str, response: str) -> bool:
-    """Return True if the walk along the word of "How many a are there in b-a-a?" names all letters and counts right."""
-    letter, word = re.fullmatch(r"How many (\w) are there in ([\w-]+)\?", problem).groups()
-    count, steps = 0, []
-    for each in word.split("-"):
-        count += each == letter
-        steps.append(f"{each} {count}")
-    return response.partition("=")[0].strip() == " ".join(steps)
+def working_is_sound(problem: str, response: str) -> bool:
+    """Return True if "5 2 9 = 2 5 9" begins with the digits of "Sort these digits: 5 2 9", in the order given."""
+    return response.partition("=")[0].split() == problem.partition(":")[2].split()

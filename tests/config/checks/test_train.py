@@ -15,7 +15,9 @@ REQUIRED = [
     "data.train_files=train.jsonl",
     "worker.rollout.n=4",
 ]
-ALONE = {"gae", "remax", "reinforce_plus_plus"}  # estimators that need one sample of a prompt
+ALONE = {"gae", "rae", "remax", "reinforce_plus_plus", "spo"}  # estimators that need one sample of a prompt
+WITH = {name: (f"worker.actor.loss_type={name}",) for name in ("flowrl", "sppo")}  # estimators that have a loss
+WITH["spin"] = ("worker.actor.loss_type=spin", "algorithm.demonstration_key=response")
 
 
 def problems_of(*argv: str) -> list[str]:
@@ -54,7 +56,7 @@ def test_validation_alone_needs_no_training_data():
 
 @pytest.mark.parametrize("estimator", sorted(set(ADVANTAGES.names) - ALONE))
 def test_group_estimators_need_two_samples(estimator):
-    found = problems_of("worker.rollout.n=1", f"algorithm.adv_estimator={estimator}")
+    found = problems_of("worker.rollout.n=1", f"algorithm.adv_estimator={estimator}", *WITH.get(estimator, ()))
     assert len(found) == 1
     assert f"worker.rollout.n=1: adv_estimator={estimator} compares" in found[0]
 

@@ -19,7 +19,7 @@ from whet.algos.registry import Signals, advantage
 from whet.config.schema.algorithm import AlgorithmConfig
 
 
-@advantage("flowrl", needs=("reference",))
+@advantage("flowrl", needs=("reference",), group=True)
 def flowrl(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     """The log of the target distribution, per token of a response, on every token the model wrote."""
     assert signals.ref_log_probs_BT is not None, "the reference is loaded for estimators that need it"
