@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from board.conftest import HOSTILE, sample
 
-from whet.tracking.token_records import TokenRecord, write_token_records
+from whet.tracking.token_records import TokenFiles, TokenRecord
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def recorded(run: Path) -> Path:
     texts = list(HOSTILE.values())
     numbers = [0.1, 0.2, float("nan"), 0.4, 0.5, 0.6]
     records = [TokenRecord(row, sample(row, texts[row]), numbers, numbers, numbers, numbers) for row in (2, 4)]
-    write_token_records(run / "tokens", 1, records, 10**9)
+    TokenFiles(run / "tokens", 10**9).write(1, records)
     return run
 
 
@@ -36,7 +36,7 @@ def test_numbers_of_each_token(recorded: Path, ask: Callable[..., Any]) -> None:
 def test_a_record_that_is_damaged_or_of_another_sample_is_left_out(recorded: Path, ask: Callable[..., Any]) -> None:
     short = sample(4, "x")
     short.segments = short.segments[:1]
-    write_token_records(recorded / "tokens", 1, [TokenRecord(4, short, [0.0] * 3, [0.0] * 3, None, None)], 10**9)
+    TokenFiles(recorded / "tokens", 10**9).write(1, [TokenRecord(4, short, [0.0] * 3, [0.0] * 3, None, None)])
     assert "entropies" not in ask("sample", step=1, row=4)["tokens"]
     (recorded / "tokens" / "train_000001.parquet").write_bytes(b"PAR1 damaged")
     tokens = ask("sample", step=1, row=4)["tokens"]
