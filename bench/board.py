@@ -136,6 +136,16 @@ def measure(root: Path, steps: int) -> None:
         timed("first view", "step", f"api/runs/{run}/step?step={steps}")
         timed("first view", "curves", f"api/runs/{run}/metrics?name=reward/overall")
         base = f"api/runs/{run}/samples?limit=20"
+        begun = time.perf_counter()
+        for kind, query in (("numbers", "order=-reward"), ("texts", "text=nowhere")):
+            slow = time.perf_counter()
+            while True:  # until the index is built, queries read the files
+                asked = time.perf_counter()
+                get(f"{base}&{query}")
+                if time.perf_counter() - asked < 0.5 or time.perf_counter() - slow > 60:
+                    break
+                time.sleep(0.2)
+            print(f"index of {kind:<8} ready {time.perf_counter() - begun:.1f} s after the first view", flush=True)
         for name, query in {
             "newest first": "order=-step",
             "best first": "order=-reward",

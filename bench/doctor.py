@@ -10,12 +10,12 @@ about them is a false alarm.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 HERE = Path(__file__).parent.absolute()
@@ -137,19 +137,21 @@ def _duplicates(work: Path) -> Path:
 
 def _run(folder: Path, config: Path, keys: dict[str, object]) -> tuple[list[str], float]:
     """Train and examine a run; return the rules that found something. A run may fail: then it found that itself."""
+    from whet.cli import main as whet
+    from whet.doctor.examine import examine_run
+    from whet.plots.runs import find_runs
+
     given = [f"{name}={value}" for name, value in {**keys, "trainer.save_checkpoint_path": folder}.items()]
-    begun = time.perf_counter()
-    trained = subprocess.run(
-        [sys.executable, "-m", "whet", "train", f"config={config}", *given], capture_output=True, text=True
-    )
+    begun, said = time.perf_counter(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = whet(["train", f"config={config}", *given])
     seconds = round(time.perf_counter() - begun, 1)
-    examined = subprocess.run(
-        [sys.executable, "-m", "whet", "doctor", str(folder), "--json"], capture_output=True, text=True
-    )
-    found = sorted({json.loads(line)["rule"] for line in examined.stdout.splitlines()})
-    if trained.returncode:
-        print(f"  the run ended with {trained.returncode}: {trained.stderr.strip()[-300:]}", flush=True)
-    return found, seconds
+    if code:
+        print(f"  the run ended with {code}: {said.getvalue().strip()[-300:]}", flush=True)
+    if not (folder / "metrics.jsonl").exists():
+        return [], seconds
+    found = [each for run in find_runs(folder) for each in examine_run(run.folder, run.metrics, run.settings)]
+    return sorted({each.finding.rule for each in found}), seconds
 
 
 def _say(out: Path | None, record: dict[str, object]) -> None:

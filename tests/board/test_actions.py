@@ -94,3 +94,17 @@ def test_only_known_requests_are_taken(tmp_path: Path) -> None:
     ask(tmp_path, "stop")
     (tmp_path / "requests" / "dance").touch()
     assert take(tmp_path) == ["stop", "validate"]
+
+
+def test_a_board_from_python(run: Path) -> None:
+    import urllib.request
+
+    import whet
+
+    with whet.Run(run).board() as board:
+        assert board.url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(board.url + "api/runs") as answer:
+            assert answer.status == 200
+        assert board.url in board._repr_html_()
+    with pytest.raises(whet.UserError, match="a port is a number"):
+        whet.Run(run).board(port=70_000)

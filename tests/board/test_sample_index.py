@@ -42,7 +42,8 @@ def ready(samples: Samples, folder: Path) -> None:
     end = time.monotonic() + 60
     while True:
         files = list(samples._files.list(folder, "train").files.values())
-        if samples._index.find(folder, "train", files) is not None:
+        found = [index.find(folder, "train", files) for index in (samples._numbers, samples._texts)]
+        if None not in found:
             return
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -88,7 +89,7 @@ def test_texts_that_are_too_many_are_searched_in_files(
     samples = Samples()
     ready(samples, tmp_path)
     files = list(samples._files.list(tmp_path, "train").files.values())
-    index = samples._index.find(tmp_path, "train", files)
+    index = samples._texts.find(tmp_path, "train", files)
     assert index is not None
     assert not index.has_texts
     assert samples.query(tmp_path, "train", Filters(text="answer: 3"), Page())["total"] == 5

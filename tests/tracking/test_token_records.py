@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from whet.tracking.token_records import TokenRecord, write_token_records
+from whet.tracking.token_records import TokenFiles, TokenRecord
 from whet.types import Prompt, Sample, Segment
 
 
@@ -20,7 +20,7 @@ def record(row: int, tokens: int = 3) -> TokenRecord:
 
 
 def test_a_row_for_each_sample_with_a_number_for_each_token(tmp_path: Path) -> None:
-    write_token_records(tmp_path / "tokens", 12, [record(0), record(1)], 1_000_000)
+    TokenFiles(tmp_path / "tokens", 1_000_000).write(12, [record(0), record(1)])
     first, second = pq.read_table(tmp_path / "tokens" / "train_000012.parquet").to_pylist()
     assert (first["step"], first["row"], first["group"], first["index"]) == (12, 0, 8, 0)
     assert first["token_ids"] == [0, 1, 2, 9]
@@ -33,24 +33,27 @@ def test_a_row_for_each_sample_with_a_number_for_each_token(tmp_path: Path) -> N
 
 def test_files_keep_to_their_limit_and_lie_evenly_over_the_steps(tmp_path: Path) -> None:
     folder = tmp_path / "tokens"
-    write_token_records(folder, 1, [record(0)], 1_000_000)
+    TokenFiles(folder, 1_000_000).write(1, [record(0)])
     limit = 5 * (folder / "train_000001.parquet").stat().st_size + 100
+    files = TokenFiles(folder, limit)
     for step in range(2, 42):
-        write_token_records(folder, step, [record(0)], limit)
+        files = TokenFiles(folder, limit) if step == 20 else files  # a run that was resumed
+        files.write(step, [record(0)])
         assert sum(file.stat().st_size for file in folder.iterdir()) <= limit
     steps = sorted(int(file.stem.removeprefix("train_")) for file in folder.iterdir())
     assert steps[0] == 1
     assert steps[-1] == 41
     assert len(steps) == 5
     before = set(steps)
-    write_token_records(folder, 41, [record(0)], limit)  # a step that is redone replaces its own
+    files.write(41, [record(0)])  # a step that is redone replaces its own
     assert {int(file.stem.removeprefix("train_")) for file in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("limit", [1, 10])
 def test_first_and_last_stay_whatever_the_limit(tmp_path: Path, limit: int) -> None:
+    files = TokenFiles(tmp_path / "tokens", limit)
     for step in (1, 2, 3):
-        write_token_records(tmp_path / "tokens", step, [record(0)], limit)
+        files.write(step, [record(0)])
     assert sorted(file.name for file in (tmp_path / "tokens").iterdir()) == [
         "train_000001.parquet",
         "train_000003.parquet",

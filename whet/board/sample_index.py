@@ -1,7 +1,8 @@
 """Index of a run's samples in memory: what filters and orders read, so that a query reads no file.
 
 It is built by a thread when a run is first looked at, and extended as files appear; until it is ready, queries read the
-files themselves. Texts are kept in lower case while they fit; longer runs are searched for text in their files.
+files themselves. Numbers come first, in an index of their own; texts follow, in lower case, while they fit: longer runs
+are searched for text in their files.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -44,12 +46,12 @@ class Indexed:
 class _Build:
     """What is indexed of one run and split."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: bool) -> None:
         self.states: dict[Path, tuple[int, int]] = {}
         self.files: list[SampleFile] = []
         self.tables: list[pa.Table] = []
         self.damaged: dict[Path, str] = {}
-        self.has_texts = True
+        self.has_texts = texts
         self.thread: threading.Thread | None = None
         self.lock = threading.Lock()
 
@@ -61,7 +63,9 @@ class _Build:
 class SampleIndex:
     """Indexes of runs, the ones used last kept. Safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: bool, first: SampleIndex | None = None) -> None:
+        """Index numbers, and `texts` where they are wanted; what `first` builds of a run is waited for."""
+        self._texts, self._first = texts, first
         self._builds: dict[tuple[Path, str], _Build] = {}
         self._lock = threading.Lock()
 
@@ -70,22 +74,32 @@ class SampleIndex:
         if sum(file.rows for file in files) < _LEAST_ROWS:
             return None
         with self._lock:
-            build = self._builds.setdefault((folder, split), _Build())
+            build = self._builds.setdefault((folder, split), _Build(self._texts))
         with build.lock:
             if build.covers(files):
                 table = pa.concat_tables(build.tables)
                 return Indexed(table, list(build.files), build.has_texts, list(build.damaged.values()))
             if build.thread is None or not build.thread.is_alive():
-                build.thread = threading.Thread(target=self._extend, args=(build, list(files)), daemon=True)
+                before = self._first.thread(folder, split) if self._first is not None else None
+                build.thread = threading.Thread(target=self._extend, args=(build, list(files), before), daemon=True)
                 build.thread.start()
         return None
 
-    def _extend(self, build: _Build, files: Sequence[SampleFile]) -> None:
+    def thread(self, folder: Path, split: str) -> threading.Thread | None:
+        """Return what is building the index of a run, or has built it."""
+        with self._lock:
+            build = self._builds.get((folder, split))
+        return build.thread if build is not None else None
+
+    def _extend(self, build: _Build, files: Sequence[SampleFile], before: threading.Thread | None) -> None:
         """Read files that are not indexed yet; where one has changed or is gone, all are read anew."""
+        if before is not None:
+            before.join()
         wanted = {file.path: file.state for file in files}
         with build.lock:
             if any(wanted.get(path) != state for path, state in build.states.items()):
-                build.states, build.files, build.tables, build.damaged, build.has_texts = {}, [], [], {}, True
+                build.states, build.files, build.tables, build.damaged = {}, [], [], {}
+                build.has_texts = self._texts
         for file in files:
             if file.path in build.states:
                 continue
@@ -136,8 +150,8 @@ def _read(file: SampleFile, place: int, with_texts: bool) -> pa.Table:
     }
     for name in texts:
         found[name] = pc.utf8_lower(table[name].cast(pa.large_string())).combine_chunks()
-    found["file"] = pa.array([place] * rows, pa.int32())
-    found["row"] = pa.array(range(rows), pa.int32())
+    found["file"] = pa.array(np.full(rows, place, np.int32))
+    found["row"] = pa.array(np.arange(rows, dtype=np.int32))
     return pa.table(found)
 
 

@@ -31,14 +31,17 @@ class Samples:
 
     def __init__(self, use_duckdb: bool | None = None) -> None:
         """Query with DuckDB if it is installed, unless told otherwise."""
-        self._files, self._index = SampleFiles(), SampleIndex()
+        self._files, self._numbers = SampleFiles(), SampleIndex(texts=False)
+        self._texts = SampleIndex(texts=True, first=self._numbers)
         self._use_duckdb = find_spec("duckdb") is not None if use_duckdb is None else use_duckdb
 
     def steps(self, folder: Path, split: str) -> dict[str, Any]:
         """Return the steps with samples, their number, and sentences about damaged files."""
         listing = self._files.list(folder, split)
         if self._use_duckdb:
-            self._index.find(folder, split, list(listing.files.values()))  # it is being built while somebody looks
+            files = list(listing.files.values())  # indexes are built while somebody looks
+            self._numbers.find(folder, split, files)
+            self._texts.find(folder, split, files)
         total = sum(file.rows for file in listing.files.values())
         return {"steps": list(listing.files), "samples": total, "damaged": list(listing.damaged)}
 
@@ -48,7 +51,7 @@ class Samples:
         files = _of_step(listing, filters.step)
         index = None
         if self._use_duckdb and filters.step is None:
-            index = self._index.find(folder, split, files)
+            index = (self._texts if filters.text else self._numbers).find(folder, split, files)
         total, rows, damaged = self._query(files, filters, page, index)
         return {"total": total, "rows": [_row(row, _EXCERPT) for row in rows], "damaged": [*listing.damaged, *damaged]}
 

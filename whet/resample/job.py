@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from whet.config import Config
 from whet.errors import UserError
 from whet.resample.draw import draw_again, draw_branch
 from whet.resample.opened import Opened, config_at, open_run
@@ -48,7 +49,7 @@ class Resampler:
         source = read_source(folder, request)
         config = config_at(folder, request.step)
         weights = find_weights(folder, config, source.version, request.checkpoint)
-        opened = self._open(folder, request, weights)
+        opened = self._open(folder, config, weights)
         (prompt,) = opened.prompts([source.row["uid"]], request.split)
         notes = [weights.sentence, *opened.notes]
         if clean(prompt.text) != source.row["prompt"]:
@@ -64,8 +65,7 @@ class Resampler:
             **found,
         }
 
-    def _open(self, folder: Path, request: Request, weights: Weights) -> Opened:
-        config = config_at(folder, request.step)
+    def _open(self, folder: Path, config: Config, weights: Weights) -> Opened:
         file = weights.checkpoint.path if weights.checkpoint else None
         key = (folder, file, file.stat().st_mtime_ns if file else 0, config)
         if self._opened is None or self._key != key:
@@ -125,7 +125,7 @@ class Resampler:
             "tokens": _tokens_of(opened, sample.ids, view.log_probs),
             "entropies": [_number(each) for each in view.entropies],
             "alternatives": [
-                [{"id": token, "text": _text(opened, token), "log_prob": _number(value)} for token, value in place]
+                [{"id": token, "text": opened.token_text(token), "log_prob": _number(value)} for token, value in place]
                 for place in view.alternatives
             ],
         }
@@ -166,11 +166,7 @@ def _continuation(opened: Opened, sample: Sample) -> dict[str, Any]:
 
 def _tokens_of(opened: Opened, ids: Sequence[int], log_probs: Sequence[float] | None) -> list[dict[str, Any]]:
     values = log_probs if log_probs is not None else [math.nan] * len(ids)
-    return [{"id": i, "text": _text(opened, i), "log_prob": _number(v)} for i, v in zip(ids, values)]
-
-
-def _text(opened: Opened, token: int) -> str:
-    return clean(str(opened.folder.tokenizer.decode([token])))
+    return [{"id": i, "text": opened.token_text(i), "log_prob": _number(v)} for i, v in zip(ids, values)]
 
 
 def _number(value: float) -> float | None:

@@ -6,7 +6,7 @@ import io
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from whet.resample.weights import Weights
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.spec import Opening, check_engine_model, open_engine
 from whet.tracking.console import Console
-from whet.tracking.run_folder import read_metrics
+from whet.tracking.run_folder import clean, read_metrics
 from whet.training import parts, policy
 from whet.training.data import data_files
 from whet.training.device import choose_placement, choose_threads, keep_freed_memory
@@ -74,6 +74,7 @@ class Opened:
     console: Console
     notes: tuple[str, ...] = ()
     _rollouts: Rollouts | None = None
+    _texts: dict[int, str] = field(default_factory=dict)  # of tokens
 
     def params(self, split: str) -> SamplingParams:
         """Return how the run samples, one sample at a time."""
@@ -109,6 +110,12 @@ class Opened:
         """Return a response as the reward function reads it."""
         skip = self.config.worker.reward.skip_special_tokens
         return str(self.folder.tokenizer.decode(list(ids), skip_special_tokens=skip))
+
+    def token_text(self, token: int) -> str:
+        """Return the text of one token; bytes that are no whole character are shown as such."""
+        if token not in self._texts:
+            self._texts[token] = clean(str(self.folder.tokenizer.decode([token])))
+        return self._texts[token]
 
     def score(self, samples: list[Sample]) -> str | None:
         """Score samples by the run's own reward; return why they have no scores where there is none."""

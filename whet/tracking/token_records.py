@@ -35,20 +35,33 @@ class TokenRecord:
     entropies: list[float] | None
 
 
-def write_token_records(folder: Path, step: int, records: Sequence[TokenRecord], limit_bytes: int) -> None:
-    """Write the records of a step, and remove those of earlier steps until the folder is within its limit."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / f"train_{step:06d}.parquet", durable=False) as side:
-        # Dictionaries and statistics of columns would take half of the time, and nobody asks for them.
-        pq.write_table(
-            records_table(step, records),
-            side,
-            compression="zstd",
-            row_group_size=ROW_GROUP,
-            use_dictionary=False,
-            write_statistics=False,
-        )
-    _thin_out(folder, limit_bytes)
+class TokenFiles:
+    """The files of a run's token records. The folder is listed once, and again when it outgrows its limit."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder, self._limit = folder, limit_bytes
+        self._total: int | None = None  # bytes of all files; None: not known yet
+
+    def write(self, step: int, records: Sequence[TokenRecord]) -> None:
+        """Write the records of a step, and remove those of earlier steps until the folder is within its limit."""
+        if self._total is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._total = sum(size for _, _, size in _list(self._folder))
+        file = self._folder / f"train_{step:06d}.parquet"
+        before = file.stat().st_size if file.exists() else 0  # a step that is redone
+        with replacing(file, durable=False) as side:
+            # Dictionaries and statistics of columns would take half of the time, and nobody asks for them.
+            pq.write_table(
+                records_table(step, records),
+                side,
+                compression="snappy",
+                row_group_size=ROW_GROUP,
+                use_dictionary=False,
+                write_statistics=False,
+            )
+        self._total += file.stat().st_size - before
+        if self._total > self._limit:
+            self._total = _thin_out(self._folder, self._limit)
 
 
 def records_table(step: int, records: Sequence[TokenRecord]) -> pa.Table:
@@ -71,17 +84,23 @@ def records_table(step: int, records: Sequence[TokenRecord]) -> pa.Table:
     return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
 
 
-def _thin_out(folder: Path, limit_bytes: int) -> None:
-    """Remove files, never the first or the last, so that what is left lies evenly over the steps.
+def _thin_out(folder: Path, limit_bytes: int) -> int:
+    """Remove files, never the first or the last, so that what is left lies evenly over the steps; return its bytes.
 
     The next to go is the one whose neighbours are closest to each other, the oldest of those alike. What is removed
     depends on the files alone, so that a resumed run goes on as it would have.
     """
-    named = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
-    files = sorted((int(match[1]), path, path.stat().st_size) for match, path in named if match)
+    files = _list(folder)
     total = sum(size for _, _, size in files)
     while total > limit_bytes and len(files) > 2:
         gaps = [(after[0] - before[0], i) for i, (before, after) in enumerate(zip(files, files[2:]), start=1)]
         _, path, size = files.pop(min(gaps)[1])
         path.unlink(missing_ok=True)
         total -= size
+    return total
+
+
+def _list(folder: Path) -> list[tuple[int, Path, int]]:
+    """Return step, path and size of each file, in the order of their steps."""
+    named = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    return sorted((int(match[1]), path, path.stat().st_size) for match, path in named if match)

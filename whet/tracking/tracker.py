@@ -19,7 +19,7 @@ from whet.tracking.run_folder import RunFolder, write_samples
 from whet.types import Sample
 
 if TYPE_CHECKING:
-    from whet.tracking.token_records import TokenRecord
+    from whet.tracking.token_records import TokenFiles, TokenRecord
 
 
 class Tracker:
@@ -46,7 +46,8 @@ class Tracker:
         self._console = console
         self._log_samples = log_samples
         self._log_token_log_probs = log_token_log_probs
-        self._token_bytes = token_limit * 1_000_000
+        self._token_limit = token_limit
+        self._token_files: TokenFiles | None = None
         self._reported: set[str] = set()
         self._loggers: dict[str, Logger] = {}
         run = RunInfo(folder.path, project, experiment, console, settings or {})
@@ -71,9 +72,11 @@ class Tracker:
 
     def tokens(self, step: int, records: Sequence[TokenRecord]) -> None:
         """Write what an update knew of the tokens of some samples to `tokens/train_{step}.parquet`."""
-        from whet.tracking.token_records import write_token_records
+        if self._token_files is None:
+            from whet.tracking.token_records import TokenFiles
 
-        self._attempt("tokens", partial(write_token_records, self._folder.tokens, step, records, self._token_bytes))
+            self._token_files = TokenFiles(self._folder.tokens, self._token_limit * 1_000_000)
+        self._attempt("tokens", partial(self._token_files.write, step, records))
 
     def timeline(self, record: Mapping[str, Any]) -> None:
         """Append when each part of a step began and ended to `timeline.jsonl`."""
