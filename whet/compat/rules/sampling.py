@@ -108,9 +108,13 @@ def _agents(there: There, here: Here) -> None:
     if not here.has(tools):
         here.refuse(named[0], "agents with tools are not in this version yet")
         return
+    functions = [key for key in named if key.endswith("function_tool_path")]
+    if functions:
+        here.refuse(functions[0], "name the functions: worker.rollout.tools=[path.py:function]")
+        return
     if named:
-        files = dict.fromkeys(str(there.get(key)) for key in named)  # the data's are copies of the rollout's
-        here.set(tools, list(files), named[0])
+        given = dict.fromkeys(str(there.get(key)) for key in named)  # the data's are copies of the rollout's
+        here.set(tools, list(given), named[0])
     _limits(there, here, turns)
     if there.is_given(f"{turns}.format") and here.has("worker.rollout.tool_format"):
         here.set("worker.rollout.tool_format", there.get(f"{turns}.format"), f"{turns}.format")
