@@ -130,6 +130,8 @@ BAD = [
     ("messages", {**MESSAGE, "system": [7]}, "system.0 must be an object"),
     ("messages", {**MESSAGE, "tool_choice": {"type": "some"}}, "tool_choice.type must be"),
     ("messages", {**MESSAGE, "stop_sequences": [""]}, "stop_sequences.0 must not be empty"),
+    ("messages", {**MESSAGE, "temperature": float("nan")}, "the body is not JSON"),
+    ("responses", {**RESPONSE, "instructions": "\ud800"}, "the chat template refuses the messages"),
     ("responses", {**RESPONSE, "input": None}, "input must be a list"),
     ("responses", {**RESPONSE, "input": []}, "input must end with a message"),
     ("responses", {**RESPONSE, "input": [{"type": "item_reference", "id": "x"}]}, "item_reference is not supported"),

@@ -50,6 +50,9 @@ def describe(model: str, vocabulary: int, most_samples: int, sees: bool) -> dict
             },
             "/v1/chat/completions": {"post": chat},
             "/v1/completions": {"post": completion},
+            "/v1/responses": {"post": _translated("response", "OpenAI's Responses, read as a chat.")},
+            "/v1/messages": {"post": _translated("message", "Anthropic's Messages, read as a chat.")},
+            "/v1/messages/count_tokens": {"post": _translated("countTokens", "Tokens of such a request.")},
             "/v1/weights": {"post": _weights()},
             "/health": {"get": _get("health", "Whether requests are taken.", "Health", ("403",)) | {"security": []}},
             "/metrics": {
@@ -131,6 +134,17 @@ def _generation(asked: str, given: str, operation: str, summary: str) -> dict[st
         "summary": summary,
         "requestBody": _body(asked),
         "responses": {"200": whole, **_errors(_GENERATION)},
+    }
+
+
+def _translated(operation: str, summary: str) -> dict[str, Any]:
+    """Describe an endpoint of another API, whose objects are described by its makers."""
+    anything = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "operationId": operation,
+        "summary": summary,
+        "requestBody": {"required": True, "content": anything},
+        "responses": {"200": {"description": "as the API has it", "content": anything}, **_errors(_GENERATION)},
     }
 
 

@@ -89,17 +89,55 @@ def _servers(entry: dict[str, Any], config: dict[str, Any], path: Path, label: s
     return load_servers(servers, label, list(settings.get("tool_selected_list") or []), seconds)
 
 
-def load_interaction(path: Path) -> Any:
-    """Return the simulated user of a YAML: `interaction: [{name, class_name, config}]`, of which there is one."""
-    entries = _entries(path, "interaction")
-    if len(entries) != 1:
-        raise UserError(f"{path}: one interaction is used, found {len(entries)}")
-    config = dict(entries[0].get("config") or {})
-    made = _make(entries[0], f"{path}: interaction", config)
-    missing = [name for name in ("start_interaction", "generate_response") if not callable(getattr(made, name, None))]
-    if missing:
-        raise UserError(f"{path}: {entries[0]['class_name']} has no method {', '.join(missing)}")
-    return made
+class Interactions:
+    """Simulated users of one YAML; a row names its own as `extra_info.interaction_kwargs.name`."""
+
+    def __init__(self, users: dict[str, Any], label: str) -> None:
+        self._users, self._label = users, label
+        self._talking: dict[str, Any] = {}  # users by sample
+
+    async def start_interaction(self, sample_id: str, **row: Any) -> None:
+        """Begin a conversation."""
+        user = self._talking[sample_id] = self._user(row)
+        await _awaited(user.start_interaction(sample_id, **row))
+
+    async def generate_response(self, sample_id: str, messages: list[Any], **row: Any) -> Any:
+        """Answer a turn: (whether it is over, text, score, more)."""
+        return await _awaited(self._talking[sample_id].generate_response(sample_id, messages, **row))
+
+    async def finalize_interaction(self, sample_id: str) -> None:
+        """End a conversation."""
+        finalize = getattr(self._talking.pop(sample_id, None), "finalize_interaction", None)
+        if callable(finalize):
+            await _awaited(finalize(sample_id))
+
+    def _user(self, row: dict[str, Any]) -> Any:
+        name = row.get("name")
+        if name is None and len(self._users) == 1:
+            return next(iter(self._users.values()))
+        if name not in self._users:
+            known = ", ".join(self._users)
+            raise UserError(f"{self._label}: extra_info.interaction_kwargs.name={name} is none of {known}")
+        return self._users[name]
+
+
+def load_interaction(path: Path) -> Interactions:
+    """Return the simulated users of a YAML: `interaction: [{name, class_name, config}]`."""
+    users: dict[str, Any] = {}
+    for entry in _entries(path, "interaction"):
+        made = _make(entry, f"{path}: interaction", dict(entry.get("config") or {}))
+        methods = ("start_interaction", "generate_response")
+        missing = [name for name in methods if not callable(getattr(made, name, None))]
+        if missing:
+            raise UserError(f"{path}: {entry['class_name']} has no method {', '.join(missing)}")
+        usual = str(entry["class_name"]).rpartition(".")[2].removesuffix("Interaction").lower()  # as verl has it
+        name = str(entry.get("name") or usual)
+        if name in users:
+            raise UserError(f"{path}: two interactions are called {name}; rename one")
+        users[name] = made
+    if not users:
+        raise UserError(f"{path}: the list under interaction is empty")
+    return Interactions(users, str(path))
 
 
 def _entries(path: Path, key: str) -> list[dict[str, Any]]:

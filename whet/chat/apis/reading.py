@@ -76,7 +76,7 @@ def read_count(given: Any, where: str) -> int:
 
 def read_number(given: Any, where: str) -> float:
     """Return a number."""
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not -1e9 <= given <= 1e9:
         raise BadRequestError(f"{where} must be a number", where)
     return given
 

@@ -81,7 +81,13 @@ ROLLOUT: list[Row] = [
         ),
         mapped("interaction_config_path", "worker.rollout.interaction", "a simulated user answers", rule="agents"),
         mapped("format", "worker.rollout.tool_format", "how calls are written", rule="agents"),
-        mapped("max_tool_response_length tool_response_truncate_side", "worker.rollout.max_turn_tokens", rule="agents"),
+        mapped(
+            "max_parallel_calls max_tool_response_length tool_response_truncate_side",
+            "worker.rollout.max_parallel_calls worker.rollout.max_tool_response_length "
+            "worker.rollout.tool_response_truncate_side",
+            "verl runs one call of a turn and shows 256 characters where the command is silent",
+            rule="agents",
+        ),
         harmless("*", "how turns are tokenized and repeated there; tokens are never encoded twice here"),
     ),
     *under(

@@ -108,10 +108,27 @@ def _agents(there: There, here: Here) -> None:
     if not here.has(tools):
         here.refuse(named[0], "agents with tools are not in this version yet")
         return
+    functions = [key for key in named if key.endswith("function_tool_path")]
+    if functions:
+        here.refuse(functions[0], "name the functions: worker.rollout.tools=[path.py:function]")
+        return
     if named:
-        here.set(tools, [str(there.get(named[0]))], named[0])
-    limit = there.count(f"{turns}.max_assistant_turns", 0)
-    if limit and here.has("worker.rollout.max_turns"):
-        here.set("worker.rollout.max_turns", limit, f"{turns}.max_assistant_turns")
+        given = dict.fromkeys(str(there.get(key)) for key in named)  # the data's are copies of the rollout's
+        here.set(tools, list(given), named[0])
+    _limits(there, here, turns)
     if there.is_given(f"{turns}.format") and here.has("worker.rollout.tool_format"):
         here.set("worker.rollout.tool_format", there.get(f"{turns}.format"), f"{turns}.format")
+
+
+def _limits(there: There, here: Here, turns: str) -> None:
+    """Limits of an episode and of results. There a limit on the user's turns is checked after each of the policy's."""
+    policy, user = (f"{turns}.{name}" for name in ("max_assistant_turns", "max_user_turns"))
+    limits = {policy: there.count(policy, 0), user: there.count(user, -1) + 1}
+    given = {key: limit for key, limit in limits.items() if limit > 0}
+    if given:
+        key = min(given, key=lambda name: given[name])
+        here.set("worker.rollout.max_turns", given[key], key)
+    for name in ("max_parallel_calls", "max_tool_response_length", "tool_response_truncate_side"):
+        value = there.get(f"{turns}.{name}")
+        if value is not None:
+            here.set(f"worker.rollout.{name}", value, f"{turns}.{name}")

@@ -134,8 +134,13 @@ def _no_reset(record: logging.LogRecord) -> bool:
 def _app(server: SessionServer) -> Any:
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.responses import Response as Sent
+    from starlette.responses import StreamingResponse
     from starlette.routing import Mount, Route
+
+    def as_json(value: Any, status: int = 200) -> Response:
+        # In ASCII: a policy may write half of a surrogate pair, which has no place in UTF-8.
+        return Sent(json.dumps(value), status, media_type="application/json")
 
     def route(kind: Callable[[Any, Kept], Exchange]) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
@@ -144,14 +149,14 @@ def _app(server: SessionServer) -> Any:
             reply = await _answered(found, exchange.call, request)
             if exchange.call.stream:
                 return StreamingResponse(_all(exchange.events(reply)), media_type="text/event-stream")
-            return JSONResponse(exchange.answer(reply))
+            return as_json(exchange.answer(reply))
 
         return answered
 
     async def count(request: Request) -> Response:
         found = server.find(_key(request))
         exchange = MessagesExchange(await _body(request), found.kept, counts=True)
-        return JSONResponse({"input_tokens": await found.session.count(exchange.call)})
+        return as_json({"input_tokens": await found.session.count(exchange.call)})
 
     async def reward(request: Request) -> Response:
         found = server.find(_key(request))
@@ -159,23 +164,23 @@ def _app(server: SessionServer) -> Any:
             found.session.posted = read_scores(await _body(request))
         except BadResultError as error:
             raise RefusedError(400, f"the reward: {error}") from None
-        return JSONResponse({"recorded": True})
+        return as_json({"recorded": True})
 
     async def row(request: Request) -> Response:
         text = json.dumps(server.find(_key(request)).session.row, default=str)
-        return JSONResponse(json.loads(text))
+        return Sent(text, media_type="application/json")
 
     async def models(request: Request) -> Response:
         server.find(_key(request))
-        return JSONResponse({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "whet"}]})
+        return as_json({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "whet"}]})
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, RefusedError)
-        return JSONResponse(error_body(request.url.path, error), error.status)
+        return as_json(error_body(request.scope["path"], error), error.status)
 
     async def unrouted(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        text = f"{request.method} {request.url.path[:200]}: {error.detail.lower()}"
+        text = f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}"
         return await refused(request, RefusedError(error.status_code, text, "not_found"))
 
     routes = [
@@ -229,6 +234,10 @@ async def _body(request: Request) -> Any:
         if len(data) > MOST_BYTES:
             raise RefusedError(413, f"the body has more than {MOST_BYTES} bytes", "too_large")
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise RefusedError(400, "the body is not JSON") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
