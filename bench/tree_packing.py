@@ -7,7 +7,8 @@ A turn is reasoning and an answer, and the environment observes something behind
 reasoning of a turn is dropped as soon as another turn begins: every turn is a branch. Three things are measured.
 
 1. Seconds of forward and backward passes over all turns, in micro-batches of `--micro-batch` tokens: each turn as a
-   sample of its own that shares nothing, and each episode as a prefix tree. Warm-up rounds do not count; the median of `--rounds` does.
+   sample of its own that shares nothing, and each episode as a prefix tree. Warm-up rounds do not count; the median of
+   `--rounds` does.
 2. The largest relative difference of a parameter's gradient between the two, in fp32.
 3. Tokens that the native engine prefills as episodes are played, in the first turn and in later ones, with samples kept
    between turns and without. Here nothing is rewritten: later turns have only observations to read.
