@@ -41,8 +41,7 @@ class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
     reports_tops = False  # a window keeps the log-probs of what was drawn and nothing else
-    keeps = True
-    most_kept = 64  # samples for each slot; their pages are taken where others need them
+    keeps, most_kept = True, 64  # samples for each slot; their pages are taken where others need them
 
     def __init__(
         self,
