@@ -6,8 +6,9 @@
 A turn is reasoning and an answer, and the environment observes something behind it. As with Qwen3's template, the
 reasoning of a turn is dropped as soon as another turn begins: every turn is a branch. Three things are measured.
 
-1. Seconds of forward and backward passes over all turns: each turn as a sample of its own, in micro-batches of
-   `--micro-batch` tokens, and all in prefix trees. Warm-up rounds do not count; the median of `--rounds` does.
+1. Seconds of forward and backward passes over all turns, in micro-batches of `--micro-batch` tokens: each turn as a
+   sample of its own that shares nothing, and each episode as a prefix tree. Warm-up rounds do not count; the median of
+   `--rounds` does.
 2. The largest relative difference of a parameter's gradient between the two, in fp32.
 3. Tokens that the native engine prefills as episodes are played, in the first turn and in later ones, with samples kept
    between turns and without. Here nothing is rewritten: later turns have only observations to read.
@@ -99,12 +100,12 @@ def _model(config: PretrainedConfig, device: str, dtype: torch.dtype) -> PreTrai
     return model
 
 
-def _train(model: PreTrainedModel, samples: list[Sample], micro_batch: int) -> None:
+def _train(model: PreTrainedModel, samples: list[Sample], micro_batch: int, share: bool) -> None:
     """Forward and backward passes; the gradient of every drawn token's log-prob is weighted differently."""
     model.zero_grad(set_to_none=True)
     model.train()
-    for rows in micro_batches(samples, True, micro_batch, 1):
-        log_probs_BT = score(model, [samples[i] for i in rows], 1.0, True).log_probs_BT
+    for rows in micro_batches(samples, share, micro_batch, 1):
+        log_probs_BT = score(model, [samples[i] for i in rows], 1.0, share).log_probs_BT
         weights_BT = torch.zeros(log_probs_BT.shape)
         for weights_T, i in zip(weights_BT, rows):
             mask_T = torch.tensor(samples[i].mask, dtype=torch.bool)
@@ -118,24 +119,23 @@ def _times(
 ) -> dict[str, Any]:
     episodes, turns = [episode for episode, _ in made], [turn for _, turns in made for turn in turns]
     found: dict[str, Any] = {}
-    for name, samples in (("tree", episodes), ("separate", turns)):
-        calls, train = arguments.warm_up + arguments.rounds, partial(_train, model, samples, arguments.micro_batch)
+    tokens = arguments.micro_batch
+    for name, samples, share in (("tree", episodes, True), ("separate", turns, False)):
+        calls, train = arguments.warm_up + arguments.rounds, partial(_train, model, samples, tokens, share)
         rounds = [timed(model.device.type, train)[0] for _ in range(calls)]
         found[f"{name}_seconds"] = statistics.median(rounds[arguments.warm_up :])
-        found[f"{name}_tokens"] = sum(
-            pack([samples[i] for i in rows], True).tokens
-            for rows in micro_batches(samples, True, arguments.micro_batch, 1)
-        )
+        micros = micro_batches(samples, share, tokens, 1)
+        found[f"{name}_tokens"] = sum(pack([samples[i] for i in rows], share).tokens for rows in micros)
     return found | {"speed_up_in_seconds": found["separate_seconds"] / found["tree_seconds"]}
 
 
 def _difference(model: PreTrainedModel, made: tuple[Sample, list[Sample]], micro_batch: int) -> dict[str, Any]:
-    def gradients(samples: list[Sample]) -> list[Tensor]:
-        _train(model, samples, micro_batch)
+    def gradients(samples: list[Sample], share: bool) -> list[Tensor]:
+        _train(model, samples, micro_batch, share)
         return [p.grad.detach().clone() for p in model.parameters() if p.grad is not None]
 
     episode, turns = made
-    pairs = zip(gradients([episode]), gradients(turns), strict=True)
+    pairs = zip(gradients([episode], True), gradients(turns, False), strict=True)
     return {"gradient_difference": max(float((one - other).norm() / other.norm()) for one, other in pairs)}
 
 

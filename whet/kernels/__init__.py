@@ -1,7 +1,7 @@
 """Triton kernels for one NVIDIA GPU, and the plain functions that launch them.
 
-The modules here import triton; nobody imports them before `available` has said that it is there. They know tensors and
-nothing else of whet. Their tests run them on CPU tensors, slowly, in triton's interpreter.
+The modules here import triton, `prefixes.py` aside; nobody imports them before `available` has said that it is there.
+They know tensors and nothing else of whet. Their tests run them on CPU tensors, slowly, in triton's interpreter.
 """
 
 from __future__ import annotations

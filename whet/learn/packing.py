@@ -28,10 +28,7 @@ from whet.types import Prompt, Sample
 if TYPE_CHECKING:
     from whet.model.vision import RowMedia, Vision
 
-# Without turns of others a tree has few tokens less than prompts that are packed once, and shorter segments: it is used
-# if it saves this many tokens, and this part of the row.
-_LEAST_SAVED = 1024
-_LEAST_PART = 1 / 8
+_LEAST_SAVED = 1 / 8  # part of the row that a tree of episodes without branches must save: its segments are shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +66,18 @@ class _Row:
 
 
 def _arrange(samples: Sequence[Sample], branches: list[Branch], share_prefix: bool) -> _Row:
-    """Place branches in a row, as a tree where that is worth it."""
+    """Place branches in a row, as a tree where there are episodes and it is worth it.
+
+    Single turns share their prompts and nothing else: beyond those they have little in common.
+    """
     flat = _in_order(branches, share_prefix)
-    if not share_prefix:
+    if not share_prefix or not any(map(is_episode, samples)):
         return flat
     tree = PrefixTree()
     for branch in branches:
         tree.add(branch.keys)
     saved = flat.length - tree.size
-    least = 1 if any(map(is_episode, samples)) else max(_LEAST_SAVED, _LEAST_PART * flat.length)
-    if saved < least and all(branch.prompt is not None for branch in branches):
+    if saved < _LEAST_SAVED * flat.length and all(branch.prompt is not None for branch in branches):
         return flat
     return _Row(tree.size, tree.lay(), [tree.places(branch.keys) for branch in branches])
 
@@ -156,10 +155,8 @@ class RowSize:
 
     def add(self, sample: Sample) -> int:
         """Add a sample; return the tokens of all."""
-        if is_episode(sample):
-            branches = self._branches.of([sample])
-            self._tokens += len(branches)  # the last token of each, which is not in the row
-            for branch in branches:
+        if len(sample.branches) > 1:
+            for branch in self._branches.of([sample]):
                 if self._share_prefix:
                     self._tree.add(branch.keys)
                 else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -144,7 +144,7 @@ class Engine(Protocol):
         """End samples that are being written, all or those of some ids; who waits is given them with finish "abort".
 
         They hold what was written if the engine has `partial`, and can be continued. Engines that cannot interrupt
-        what they do finish it. Of samples that nobody writes, those of some ids, what was kept is given back.
+        what they do finish it.
         """
         ...
 
@@ -154,6 +154,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything that the engine started; it is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class KeepsSamples(Protocol):
+    """An engine with `prefix_reuse`, which can be told that a kept sample will not be continued."""
+
+    def forget(self, seed: int, sample_id: int) -> None:
+        """Give back what was kept of a sample; nothing that is being written is touched."""
         ...
 
 

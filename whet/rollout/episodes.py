@@ -18,7 +18,7 @@ from whet.envs.session import EnvFailure, EnvSession
 from whet.rollout.blocking import run_blocking
 from whet.rollout.collector import Rollout
 from whet.rollout.conversation import Conversation, Conversations
-from whet.rollout.engine import Engine, SamplingParams
+from whet.rollout.engine import Engine, KeepsSamples, SamplingParams
 from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
 
@@ -75,7 +75,7 @@ class Episodes:
                 self._report(prompt, failure)
         finally:
             env.abandon()  # cancelled: closes what is still open, without waiting
-            give_back(self._engine, ids.start + index)
+            give_back(self._engine, self._params, ids.start + index)
         return played.sample(self._conversations.filler)
 
     async def _play(self, env: EnvSession, played: _Played, ids: range) -> None:
@@ -162,10 +162,10 @@ class _Played:
         )
 
 
-def give_back(engine: Engine, sample_id: int) -> None:
+def give_back(engine: Engine, params: SamplingParams, sample_id: int) -> None:
     """Tell an engine that nobody will continue a sample: what it kept of it is given back."""
-    if engine.capabilities.prefix_reuse:
-        engine.abort([sample_id])
+    if isinstance(engine, KeepsSamples):
+        engine.forget(params.seed, sample_id)
 
 
 def play_all(

@@ -62,7 +62,7 @@ class HarnessEpisodes:
         finally:
             # 1. From here on nothing is recorded, whatever of the harness still runs.
             await asyncio.shield(harness.server.end(key))
-            give_back(self._engine, ids.start + index)
+            give_back(self._engine, self._params, ids.start + index)
         failure = session.judge(failure, scores, harness.needs_reward)
         if failure is not None:
             self._report(prompt, failure)

@@ -77,7 +77,8 @@ def test_samples_do_not_depend_on_what_is_kept(lengths: list[int], pages: int, s
     assert [s.ids for s in _play(engine, lengths, turns, keep=True, anew=anew)] == [s.ids for s in expected]
     kept = [page for each in engine._runner.pages._kept for page in each.pages]
     assert len(set(kept)) == len(kept) == _used(engine)
-    engine.abort(range(len(lengths)))  # the episodes have ended
+    for i in range(len(lengths)):  # the episodes have ended
+        engine.forget(5, i)
     engine.step()
     assert engine._runner.pages.pool.idle
     assert not engine._kept
@@ -116,7 +117,7 @@ def test_a_cancelled_turn_leaves_nothing_behind() -> None:
     for _ in range(4):
         engine.step()
     engine.withdraw(request)
-    engine.abort([4])
+    engine.forget(5, 4)
     engine.step()
     assert engine._runner.pages.pool.idle
     # What waits for its turn with pages that were kept gives them back when it leaves, or when memory is released.

@@ -43,6 +43,10 @@ class Inbox(ABC):
     def _abort(self, sample_ids: frozenset[int] | None) -> None:
         """End samples of some ids, or all, between two steps."""
 
+    @abstractmethod
+    def _forget(self, key: tuple[int, int] | None = None) -> None:
+        """Give back what was kept of a sample by its (seed, sample id), or of all, between two steps."""
+
     def submit(
         self,
         prompt: Start,
@@ -103,6 +107,12 @@ class Inbox(ABC):
         with self._queue:
             self._join_beginning()
             self._inbox.append(partial(self._abort, None if sample_ids is None else frozenset(sample_ids)))
+
+    def forget(self, seed: int, sample_id: int) -> None:
+        """Give back what was kept of a sample, with the next step."""
+        with self._queue:
+            self._join_beginning()
+            self._inbox.append(partial(self._forget, (seed, sample_id)))
 
     def _join_and_leave(self) -> None:
         with self._queue:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -164,9 +164,6 @@ class StepLoop(Inbox):
     def _abort(self, sample_ids: frozenset[int] | None) -> None:
         writing = [*self._scheduler.running, *self._scheduler.waiting]
         self._leave([s for s in writing if sample_ids is None or s.request.sample_id + s.index in sample_ids])
-        if sample_ids is not None:
-            written = {s.request.sample_id + s.index for s in writing}
-            self._forget(lambda key: key[1] in sample_ids and key[1] not in written)
 
     def _leave(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
@@ -212,16 +209,16 @@ class StepLoop(Inbox):
         kept = self._runner.keep(slot, sequence) if slot is not None else None
         if kept is not None:
             key = (sequence.request.params.seed, sequence.request.sample_id + sequence.index)
-            if (before := self._kept.pop(key, None)) is not None:  # of another request with this id
-                self._runner.trim(before, 0)
+            self._forget(key)  # of another request with this id
             self._kept[key] = kept
             while len(self._kept) > self._scheduler.max_num_seqs * self._runner.most_kept:
                 self._runner.trim(self._kept.popitem(last=False)[1], 0)
 
-    def _forget(self, leaves: Callable[[tuple[int, int]], bool] = lambda key: True) -> None:
-        """Give back what was kept of samples, of all or of some by (seed, sample id)."""
-        for key in [key for key in self._kept if leaves(key)]:
-            self._runner.trim(self._kept.pop(key), 0)
+    def _forget(self, key: tuple[int, int] | None = None) -> None:
+        """Give back what was kept of a sample by its (seed, sample id), or of all."""
+        for each in list(self._kept) if key is None else [key]:
+            if (kept := self._kept.pop(each, None)) is not None:
+                self._runner.trim(kept, 0)
 
     def _remove_finished(self) -> None:
         before = len(self._scheduler.running)

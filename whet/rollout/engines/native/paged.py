@@ -42,8 +42,7 @@ from whet.types import Prompt
 class PagedRunner:
     """Prefills prompts into pages and decodes windows of tokens; `GraphRunner` replays what this class launches."""
 
-    keeps = True
-    most_kept = 64  # samples for each slot; their pages are taken where others need them
+    keeps, most_kept = True, 64  # samples for each slot; their pages are taken where others need them
 
     def __init__(
         self,
