@@ -147,9 +147,11 @@ def _routing(row: _Row, device: torch.device | str) -> Routing | None:
     known = {id(sample.prompt): sample.routing for _, sample in reversed(recorded)}
     for at, prompt in row.prompts:
         if id(prompt) in known:
-            routing_NLK[at : at + len(prompt.ids)] = known[id(prompt)][: len(prompt.ids)]
-    for at, sample in recorded:
-        routing_NLK[at : at + len(sample.ids) - 1] = sample.routing[len(sample.prompt.ids) :]
+            own = known[id(prompt)][: len(prompt.ids)]
+            routing_NLK[at : at + len(own)] = own
+    for at, sample in recorded:  # an episode may end with tokens that the sampler never read
+        own = sample.routing[len(sample.prompt.ids) :][: len(sample.ids) - 1]
+        routing_NLK[at : at + len(own)] = own
     return replay_of(routing_NLK, device)
 
 
