@@ -81,7 +81,7 @@ class Sample:
     info: dict[str, float] = field(default_factory=dict)  # numbers that the environment reported, the last of each name
     # Experts that the sampler sent each token of prompt and response to, but the last: array (P + R - 1, layers, K) of
     # their numbers, the dtype's largest where unknown. None where routing was not recorded.
-    routing: Any = None
+    routing: Any = field(default=None, compare=False)
 
     @classmethod
     def written(

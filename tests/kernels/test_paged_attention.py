@@ -143,6 +143,7 @@ def test_choose_splits() -> None:
     assert choose_splits(32, 3, 132, 9_000) == 4
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="triton's interpreter has 8-bit floats of its own kind")
 def test_a_cache_in_8_bits_is_read_as_the_numbers_it_holds() -> None:
     generator = torch.Generator().manual_seed(4)
     wide = torch.randn(2, 5, 2, 16, 16, generator=generator).to(DEVICE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ pytest.importorskip("triton", reason="the fused decoder is made of triton kernel
 
 from tiny_models import random_model, tiny_config
 
+from whet.config.schema.model import LoraConfig
 from whet.errors import UserError
 from whet.model.attention import packed_attention_for
 from whet.model.blocks import Norm
 from whet.model.fused import decoder_of, fuse
-from whet.model.load import hidden_states
+from whet.model.load import hidden_states, load_model
 from whet.model.mixture import Experts, mixture
 from whet.model.routing import Record, Replay, RoutingShape, mixtures
 
@@ -142,3 +145,22 @@ def test_what_was_recorded_is_replayed_by_the_modules_also_under_gradient_checkp
 def test_a_model_without_experts_has_no_routing_to_replay() -> None:
     with pytest.raises(UserError, match="replay_routing: a model of type qwen3 has no experts"):
         RoutingShape(random_model(tiny_config("qwen3"), 0, "whet"))
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters are PEFT's")
+def test_adapters_go_to_the_projections_of_attention_and_not_to_experts() -> None:
+    from whet.model.lora import add_adapters
+
+    model = _model()
+    add_adapters(model, LoraConfig(rank=2, alpha=4), "base", seed=0)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name.split(".self_attn.")[1].split(".")[0] for name in trained} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    gradients = _backward(_pass(model, None), model)
+    assert gradients.keys() == trained
+
+
+def test_a_saved_mixture_is_the_same_model_again(tmp_path: Path) -> None:
+    model = _model(num_hidden_layers=2)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(_pass(load_model(str(tmp_path), device=DEVICE), None), _pass(model, None))

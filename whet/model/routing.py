@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.errors import UserError
-from whet.model.modality import text_model
+from whet.model.modality import has_vision, text_model
 
 _HOOKED: WeakSet[nn.Module] = WeakSet()
 _REPLAYING: WeakSet[nn.Module] = WeakSet()
@@ -81,6 +81,8 @@ class RoutingShape:
             kind = config.model_type
             what = "has no experts" if not blocks else "routes in a way that cannot be replayed"
             raise UserError(f"worker.rollout.replay_routing: a model of type {kind} {what}; set it to false")
+        if has_vision(model.config):
+            raise UserError("worker.rollout.replay_routing: not with a model that reads images; set it to false")
         self.layers, self.top_k = len(blocks), int(routers[0].top_k)
         self.experts = int(routers[0].weight.shape[0])
 

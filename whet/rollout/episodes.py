@@ -117,6 +117,7 @@ class _Played:
         self.prompt: Prompt = prompt  # as `reset` left it
         self.index = index
         self.segments: list[Segment] = []
+        self.routing: Any = None  # experts of the tokens so far, where they are recorded
         self.finish: str = "stop"
         self.end: str | None = None
         self.info: dict[str, float] = {}
@@ -129,12 +130,12 @@ class _Played:
     @property
     def start(self) -> Prompt | Sample:
         """What the engine continues."""
-        return Sample(self.prompt, list(self.segments), "stop") if self.segments else self.prompt
+        return Sample(self.prompt, list(self.segments), "stop", routing=self.routing) if self.segments else self.prompt
 
     def take(self, sample: Sample) -> list[int]:
         """Take the segments of a continued sample; return the tokens that are new."""
         before = len(self)
-        self.segments, self.finish = list(sample.segments), sample.finish
+        self.segments, self.finish, self.routing = list(sample.segments), sample.finish, sample.routing
         self.turns += 1
         return sample.ids[before:]
 
@@ -159,6 +160,7 @@ class _Played:
             failure=self.failure,
             end=self.end,
             info=self.info,
+            routing=self.routing,
         )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
@@ -50,6 +53,10 @@ def _record(sample: Sample) -> dict[str, Any]:
     assert all(segment.media is None for segment in sample.segments), "images of later turns have no row to be found by"
     segments = [asdict(segment) for segment in sample.segments]
     record = {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}
+    if sample.routing is not None:
+        array: np.ndarray = sample.routing
+        bits = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+        record["routing"] = {"dtype": array.dtype.name, "shape": array.shape, "bits": bits}
     if sample.end is None:
         return record
     return record | {"prompt": {name: getattr(sample.prompt, name) for name in _PROMPT}}
@@ -58,4 +65,8 @@ def _record(sample: Sample) -> dict[str, Any]:
 def _sample(prompt: Prompt, known: dict[str, Any]) -> Sample:
     if "prompt" in known:
         prompt = replace(prompt, **known.pop("prompt"))
+    if known.get("routing") is not None:
+        array = known["routing"]
+        bits = np.frombuffer(base64.b64decode(array["bits"]), dtype=np.dtype(array["dtype"]))
+        known["routing"] = bits.reshape(array["shape"])
     return Sample(prompt, [Segment(**segment) for segment in known.pop("segments")], **known)

@@ -102,7 +102,10 @@ ROLLOUT: list[Row] = [
     *harmless("over_sample_rate", "speed only: the slowest samples are dropped there, and waited for here"),
     *harmless("enable_rollout_routing_replay", "see actor.router_replay.mode"),
     *absent("skip_rollout skip.enable skip.*enable", "saved rollouts are not replayed here; leave it out", (False,)),
-    *absent("quantization quantization_config_file", "a quantized sampler is not here; leave it null"),
+    *absent(
+        "quantization quantization_config_file",
+        "leave it null; the native engine has worker.rollout.quantization=fp8",
+    ),
     *absent("mtp.enable mtp.enable_rollout", "multi-token prediction is not here; set it to False", (False,)),
     *absent("qat.enable disaggregation.enabled", "that form of serving is not here; set it to False", (False,)),
     *absent(

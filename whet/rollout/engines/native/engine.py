@@ -66,6 +66,7 @@ class NativeEngine(StepLoop):
         they are loaded; `fp8_cache` keeps keys and values in 8 bits, in pages.
         """
         sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
+        speculate = speculate and not record_routing  # guesses are checked in passes that record nothing
         runner = _runner_for(model, *sizes, eager, speculate, record_routing, fp8_cache)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
         self._fp8: Fp8Weights | None = None

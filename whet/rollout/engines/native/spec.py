@@ -29,10 +29,12 @@ def _open(opening: Opening) -> Engine:
     from whet.rollout.engines.native.engine import NativeEngine
 
     rollout = opening.config.worker.rollout
+    if opening.moving and rollout.replay_routing:
+        raise UserError("worker.rollout.replay_routing=true is for one device; set it to false")
+    if opening.moving and rollout.quantization:
+        raise UserError(f"worker.rollout.quantization={rollout.quantization} is for one device; set it to null")
     if rollout.replay_routing:
         replay_routing(opening.policy)
-    if rollout.quantization and opening.moving:
-        raise UserError(f"worker.rollout.quantization={rollout.quantization} is for one device; set it to null")
     if rollout.quantize_learner:
         from whet.model.fp8 import round_alike
 
