@@ -182,19 +182,9 @@ def _routing(
         return None
     like = recorded[0][1]
     routing_NLK = np.full((row.length, *like.shape[1:]), np.iinfo(like.dtype).max, dtype=like.dtype)
-<<<<<<< HEAD
     for places, routing in reversed(recorded):
-        routing_NLK[places] = routing[: len(places)]
-=======
-    known = {id(sample.prompt): sample.routing for _, sample in reversed(recorded)}
-    for at, prompt in row.prompts:
-        if id(prompt) in known:
-            own = known[id(prompt)][: len(prompt.ids)]
-            routing_NLK[at : at + len(own)] = own
-    for at, sample in recorded:  # an episode may end with tokens that the sampler never read
-        own = sample.routing[len(sample.prompt.ids) :][: len(sample.ids) - 1]
-        routing_NLK[at : at + len(own)] = own
->>>>>>> s-gpu
+        own = routing[: len(places)]  # an episode may end with tokens that the sampler never read
+        routing_NLK[places[: len(own)]] = own
     return replay_of(routing_NLK, device)
 
 
