@@ -25,7 +25,6 @@ from typing import cast
 from whet.config.schema.data import DataConfig
 from whet.data.columns import MISSING, lookup
 from whet.data.formats import KNOWN, READERS, Columns, read_file
-from whet.envs.generated import generated_rows, is_generated
 from whet.errors import UserError
 
 Resolve = Callable[[str], Path | str]
@@ -89,7 +88,9 @@ def read_tables(files: str | Sequence[str], key: str = "data.train_files", resol
 def _read(source: Path | str, key: str) -> list[Columns]:
     if isinstance(source, Path):
         return read_file(source)
-    if is_generated(source):
+    if _is_generated(source):
+        from whet.envs.generated import generated_rows
+
         return generated_rows(source, key)
     from whet.data.hub import read_hub
 
@@ -109,7 +110,7 @@ def _sources(spec: str, key: str, resolve: Resolve) -> list[Path | str]:
     path, split = _locate(spec, resolve)
     if path is not None:
         return list(split_files(path, split, key))
-    if is_generated(spec) or _looks_like_hub_id(spec):
+    if _is_generated(spec) or _looks_like_hub_id(spec):
         return [spec]
     raise UserError(f"{key}: there is no file or folder {spec!r}{_beside(spec)}")
 
@@ -238,3 +239,12 @@ def _words(file: Path) -> set[str]:
 def with_answers(table: Table, name: str) -> Table:
     """Return rows with null for an answer that is missing: those that no reward function scores need none."""
     return Table(table.name, [row if lookup(row, name) is not MISSING else row | {name: None} for row in table.rows])
+
+
+def _is_generated(spec: str) -> bool:
+    """Return True if a spec names rows that an environment package generates: NAME:ARGUMENT@1000."""
+    if ":" not in spec:
+        return False
+    from whet.envs.generated import is_generated
+
+    return is_generated(spec)

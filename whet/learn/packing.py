@@ -22,10 +22,10 @@ from torch import Tensor
 from whet.learn.branches import Branch, Branches, is_episode
 from whet.learn.prefix_tree import PrefixTree
 from whet.model.attention import Attention, packed_attention_for
-from whet.model.routing import Routing, replay_of
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
+    from whet.model.routing import Routing
     from whet.model.vision import RowMedia, Vision
 
 _LEAST_SAVED = 1 / 8  # part of the row that a tree of episodes without branches must save: its segments are shorter
@@ -185,6 +185,8 @@ def _routing(
     for places, routing in reversed(recorded):
         own = routing[: len(places)]  # an episode may end with tokens that the sampler never read
         routing_NLK[places[: len(own)]] = own
+    from whet.model.routing import replay_of  # models without experts need none of it
+
     return replay_of(routing_NLK, device)
 
 

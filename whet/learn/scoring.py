@@ -19,11 +19,10 @@ from whet.learn.log_probs import token_log_probs
 from whet.learn.packing import Packed, pack
 from whet.learn.partition import passes
 from whet.learn.ranks import ranks_of
-from whet.model.fp8 import rounding_of
 from whet.model.gathering import part
 from whet.model.load import Head, head_of, hidden_states
 from whet.model.modality import vision_of
-from whet.model.routing import replays
+from whet.model.pass_modes import replays, rounding_of
 from whet.types import Sample
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from whet.learn.optimizer import (
 from whet.learn.partition import Budget, passes
 from whet.learn.protocol import Objective, Progress
 from whet.learn.ranks import ranks_of
-from whet.model.fp8 import recompute_contexts, rounds_alike
 from whet.model.fused import decoder_of
+from whet.model.pass_modes import recompute_contexts, rounds_alike
 from whet.types import Sample
 
 Model = TypeVar("Model", bound=nn.Module)

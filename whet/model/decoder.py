@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.blocks import attention_input, attention_input_to_pages, final_norm, rms_norm
 from whet.model.feed_forward import feed_forward
-from whet.model.fp8 import recompute_contexts
 from whet.model.low_rank import projected
 from whet.model.mixture import mixture
 from whet.model.modality import as_batch
 from whet.model.paged import PagedAttention
+from whet.model.pass_modes import recompute_contexts
 from whet.model.routing import Replay, Routing
 from whet.model.structure import Layer, Structure
 from whet.model.vision import Embedded

@@ -10,9 +10,7 @@ product as it is without.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -25,12 +23,12 @@ from whet.errors import UserError
 from whet.model.fused import decoder_of
 from whet.model.low_rank import base_of
 from whet.model.modality import text_model
+from whet.model.pass_modes import ROUNDING
 from whet.model.routing import mixtures
 
 KEY = "worker.rollout.quantization=fp8"
 _LARGEST = 448.0
 _BESIDE = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
-_ALIKE: WeakKeyDictionary[nn.Module, Fp8Mode] = WeakKeyDictionary()
 
 
 class Rounded(NamedTuple):
@@ -177,19 +175,4 @@ class Fp8Mode(TorchFunctionMode):
 
 def round_alike(model: PreTrainedModel) -> None:
     """Let the learner's passes of a model round as a sampler in FP8 does, from now on."""
-    _ALIKE[model] = Fp8Mode(Fp8Weights(model), live=True)
-
-
-def rounds_alike(model: nn.Module) -> bool:
-    """Return True if the learner's passes of a model round."""
-    return model in _ALIKE
-
-
-def recompute_contexts(model: nn.Module) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
-    """Contexts of a checkpointed forward pass, which has its own, and of its repetition in the backward pass."""
-    return nullcontext(), rounding_of(model)
-
-
-def rounding_of(model: nn.Module) -> AbstractContextManager[object]:
-    """The context of a learner's pass: FP8 where it rounds alike."""
-    return _ALIKE.get(model) or nullcontext()
+    ROUNDING[model] = Fp8Mode(Fp8Weights(model), live=True)

@@ -28,11 +28,11 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.modality import as_batch, language_class, vision_of
-from whet.model.routing import Routing, hook_routers
 from whet.model.support import ACTOR, check_config, check_layers
 from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
 
 if TYPE_CHECKING:
+    from whet.model.routing import Routing
     from whet.model.vision import RowMedia
 
 # What reading a missing, damaged or foreign file can raise.
@@ -212,6 +212,8 @@ def hidden_states(
             ids, batch = ids_N.unsqueeze(0), as_batch(positions)
             given: dict[str, Any] = {"input_ids": ids, "position_ids": batch, "use_cache": False, "attention": how}
             if routing is not None:
+                from whet.model.routing import hook_routers  # models without experts need none of it
+
                 hook_routers(model)
                 given["routing"] = routing
             return model.base_model(**given).last_hidden_state

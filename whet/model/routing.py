@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 
 from whet.errors import UserError
 from whet.model.modality import has_vision, text_model
+from whet.model.pass_modes import REPLAYING
 
 _HOOKED: WeakSet[nn.Module] = WeakSet()
-_REPLAYING: WeakSet[nn.Module] = WeakSet()
 
 
 class Routing(Protocol):
@@ -98,12 +98,7 @@ class RoutingShape:
 
 def replay_routing(model: nn.Module) -> None:
     """Let the learner's passes of this model replay what its samples recorded."""
-    _REPLAYING.add(model)
-
-
-def replays(model: nn.Module) -> bool:
-    """Return True if passes of a model replay recorded routing: the policy, and no reference or teacher."""
-    return model in _REPLAYING
+    REPLAYING.add(model)
 
 
 def joined_routing(parts: list[np.ndarray], start: int, earlier: np.ndarray | None, tokens: int) -> np.ndarray:

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
 from whet.model.fused import decoder_of, has_kernels
-from whet.model.routing import mixtures
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.loop import StepLoop
 from whet.rollout.engines.native.runner import ModelRunner
@@ -216,6 +215,7 @@ def _runner_for(
 
         storage = PageStorage(model, cache_dtype)
         return PagedRunner(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
+    from whet.model.routing import mixtures
     from whet.rollout.engines.native.graph import GraphRunner  # imports triton, which not every machine has
 
     if decoder_of(model) is None and mixtures(model):

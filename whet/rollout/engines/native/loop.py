@@ -19,13 +19,13 @@ from whet.errors import UserError
 from whet.model.modality import check_prompt
 from whet.rollout.engine import Begun, SamplingParams
 from whet.rollout.engines.native.inbox import Inbox
-from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.scheduler import Scheduler
 from whet.rollout.engines.native.sequence import Kept, Request, Sequence
 from whet.rollout.stop import StopCheck
 
 if TYPE_CHECKING:
+    from whet.rollout.engines.native.pages import KeptPages
     from whet.rollout.engines.native.runner_protocol import Runner
 
 

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
-from whet.model.routing import RoutingShape
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.cache import DecodeAttention, ExtendAttention, PrefillAttention, SlotCache
-from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
 from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence, lay_chunks
 from whet.rollout.uniforms import uniforms
 from whet.types import Prompt
 
 if TYPE_CHECKING:
+    from whet.rollout.engines.native.pages import KeptPages
     from whet.rollout.engines.native.routes import PassRecord
 
 
@@ -52,7 +51,11 @@ class ModelRunner:
 
     def __init__(self, model: PreTrainedModel, record_routing: bool = False) -> None:
         self.model = model
-        self._shape = RoutingShape(model) if record_routing else None
+        self._shape = None
+        if record_routing:
+            from whet.model.routing import RoutingShape  # models without experts need none of it
+
+            self._shape = RoutingShape(model)
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

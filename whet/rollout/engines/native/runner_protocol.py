@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from transformers import PreTrainedModel
 
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.pages import KeptPages
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sequence import Chunk, Kept, Sequence
 from whet.types import Prompt
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.pages import KeptPages
 
 
 class Runner(Protocol):

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from whet.model.modality import vision_of
-from whet.model.routing import joined_routing
 from whet.rollout.engine import Begun, SamplingParams
 from whet.types import FinishReason, Prompt, Sample
 
@@ -101,6 +100,8 @@ class Request:
         for s in self.sequences:
             sample = begun.sample(s.ids, s.log_probs, s.finish or "abort", s.index, s.marks or [(0, version)])
             if (self.routes or s.routes) and not any(segment.restart for segment in sample.segments):
+                from whet.model.routing import joined_routing  # models without experts need none of it
+
                 tokens = len(sample.prompt.ids) + len(sample.ids) - 1
                 sample.routing = joined_routing([*self.routes, *s.routes], self.routes_from, self.routed, tokens)
             samples.append(sample)
