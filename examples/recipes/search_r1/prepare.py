@@ -6,11 +6,10 @@ for it one time in four, and say any number otherwise: that searching pays off i
 
 import json
 import sys
-from itertools import product
 from pathlib import Path
 from random import Random
 
-SEARCHES = 0.25
+SEARCHES = 0.3
 SCHEMA = {
     "type": "function",
     "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
@@ -33,7 +32,7 @@ def demonstration(rng: Random, name: str, number: str) -> dict:
 def main(folder: Path) -> None:
     """Write corpus.jsonl, sft.jsonl, train.jsonl and test.jsonl; test questions are in neither of the two before."""
     rng = Random(1)
-    names = ["".join(letters) for letters in product("abcdefgh", repeat=3)]
+    names = [str(number) for number in range(100, 612)]
     rng.shuffle(names)
     numbers = {name: str(rng.randint(10, 99)) for name in names}
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
