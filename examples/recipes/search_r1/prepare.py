@@ -1,7 +1,8 @@
 """Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
 
-A thousand things have a number that is written in the corpus and nowhere else. Demonstrators of the cold start search
-for it one time in four, and say any number otherwise: that searching pays off is left for the reward to find out.
+Five hundred things, which are numbers themselves, have a number that is written in the corpus and nowhere else.
+Demonstrators of the cold start search for it three times in ten, and say any number otherwise: that searching pays off
+is left for the reward to find out.
 """
 
 import json
