@@ -92,8 +92,7 @@ def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
             return 130
         if code:
             return code if code > 0 else 128 - code
-    print(f"what was run, and what to expect of it: {folder / 'README.md'}")
-    print(f"the full run ({recipe.hardware}): cd {folder} && whet train config=config.yaml")
+    print(f"what was run, what to expect of it, and the full run ({recipe.hardware}): {folder / 'README.md'}")
     return 0
 
 
