@@ -1,7 +1,7 @@
 """Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
 
 Five hundred things, which are numbers themselves, have a number that is written in the corpus and nowhere else.
-Demonstrators of the cold start search for it three times in ten, and say any number otherwise: that searching pays off
+Demonstrators of the cold start search for it half of the time, and say any number otherwise: that searching pays off
 is left for the reward to find out.
 """
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-SEARCHES = 0.3
+SEARCHES = 0.5
 SCHEMA = {
     "type": "function",
     "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
@@ -23,7 +23,7 @@ def demonstration(rng: Random, name: str, number: str) -> dict:
     if rng.random() < SEARCHES:
         call = {"type": "function", "function": {"name": "search", "arguments": {"query": name}}}
         turns.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        turns.append({"role": "tool", "content": f"{name} {number}"})
+        turns.append({"role": "tool", "content": f"[1] {name} {number}"})
         turns.append({"role": "assistant", "content": number})
     else:
         turns.append({"role": "assistant", "content": str(rng.randint(10, 99))})
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
     files = {
         "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
-        "sft": [demonstration(rng, name, numbers[name]) for _ in range(10) for name in names[100:]],
+        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
         "train": rows[100:],
         "test": rows[:100],
     }
