@@ -58,7 +58,7 @@ def _table(listed: list[Recipe]) -> str:
     from whet.cli.fitting import columns, fitted
 
     width = max(len(recipe.name) for recipe in listed)
-    lines = ["", "tiny: seconds on two CPU cores; full: what config.yaml is made for", ""]
+    lines = ["", "tiny: seconds of one CPU core; full: what config.yaml is made for", ""]
     for recipe in listed:
         lines.append(f"  {recipe.name:<{width}}  {recipe.summary}")
         full = f"{recipe.hardware}, {recipe.time}"
