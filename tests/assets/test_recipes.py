@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from whet.assets.recipes import Recipe, find_recipe, read_recipe, recipes, recipes_folder
+from whet.assets.recipes import Recipe, copy_recipe, find_recipe, read_recipe, recipes, recipes_folder
 from whet.cli import main
 from whet.config import load_config
 from whet.config.examples import examples_folder
@@ -31,8 +32,9 @@ def test_configs_are_sound(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.M
     assert {
         word.removeprefix("config=") for line in recipe.tiny for word in shlex.split(line) if "config=" in word
     } <= names
+    copy_recipe(recipe, tmp_path / "copy")  # where files beside the package's examples are not found any more
     monkeypatch.chdir(tmp_path)
-    for file in _configs(recipe):
+    for file in _configs(replace(recipe, folder=tmp_path / "copy")):
         text = file.read_text(encoding="utf-8")
         job = "sft" if "\nsft:" in text or "sft" in file.stem else "train"
         there = [f"data.train_files={ROWS}@train", f"data.val_files={ROWS}@test"]
@@ -50,7 +52,7 @@ def test_readme_says_what_is_needed(recipe: Recipe) -> None:
         assert heading in text, heading
     assert "tiny.yaml" in text
     assert f"whet recipe {recipe.name}" in text
-    assert 0 < recipe.seconds <= 60
+    assert 0 < recipe.seconds <= 90
 
 
 def test_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:

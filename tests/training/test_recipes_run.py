@@ -17,12 +17,16 @@ RECIPES = recipes()
 # Least gain of a validation metric of the run checkpoints/whet/tiny, from its first to its last validation. Measured
 # gains are at least twice as large; what is not here is checked for a run to its end.
 GAINS: dict[str, tuple[str, float]] = {
+    "collabllm": ("val/accuracy", 0.15),
     "dapo": ("val/accuracy", 0.35),
     "entropy": ("val/accuracy", 0.35),
     "flowrl": ("val/accuracy", 0.35),
     "gkd": ("val/accuracy", 0.4),
+    "infigui_g1": ("val/accuracy", 0.2),
     "prime": ("val/accuracy", 0.3),
+    "r1": ("val/accuracy", 0.08),
     "retool": ("val/accuracy", 0.3),
+    "skywork_or1": ("val/accuracy", 0.35),
     "spin": ("val/accuracy", 0.3),
     "spo": ("val/accuracy", 0.35),
     "sppo": ("val/accuracy", 0.35),

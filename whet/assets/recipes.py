@@ -33,7 +33,7 @@ class Recipe:
     hardware: str  # of config.yaml
     time: str  # of config.yaml, or "not run here"
     tiny: tuple[str, ...]  # commands of the tiny run, in order, in the recipe's folder
-    seconds: int  # of the tiny run on two CPU cores, as measured
+    seconds: int  # of the tiny run, on one CPU core, as measured
     needs: tuple[str, ...] = ()  # packages that the tiny run imports and whet does not install
 
     def commands(self, arguments: list[str]) -> list[list[str]]:

@@ -58,7 +58,7 @@ def _table(listed: list[Recipe]) -> str:
     from whet.cli.fitting import columns, fitted
 
     width = max(len(recipe.name) for recipe in listed)
-    lines = ["", "tiny: seconds on two CPU cores; full: what config.yaml is made for", ""]
+    lines = ["", "tiny: seconds of one CPU core; full: what config.yaml is made for", ""]
     for recipe in listed:
         lines.append(f"  {recipe.name:<{width}}  {recipe.summary}")
         full = f"{recipe.hardware}, {recipe.time}"
@@ -92,8 +92,7 @@ def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
             return 130
         if code:
             return code if code > 0 else 128 - code
-    print(f"what was run, and what to expect of it: {folder / 'README.md'}")
-    print(f"the full run ({recipe.hardware}): cd {folder} && whet train config=config.yaml")
+    print(f"what was run, what to expect of it, and the full run ({recipe.hardware}): {folder / 'README.md'}")
     return 0
 
 

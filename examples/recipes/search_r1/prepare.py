@@ -1,16 +1,16 @@
 """Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
 
-A thousand things have a number that is written in the corpus and nowhere else. Demonstrators of the cold start search
-for it one time in four, and say any number otherwise: that searching pays off is left for the reward to find out.
+Five hundred things, which are numbers themselves, have a number that is written in the corpus and nowhere else.
+Demonstrators of the cold start search for it half of the time, and say any number otherwise: that searching pays off
+is left for the reward to find out.
 """
 
 import json
 import sys
-from itertools import product
 from pathlib import Path
 from random import Random
 
-SEARCHES = 0.25
+SEARCHES = 0.5
 SCHEMA = {
     "type": "function",
     "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
@@ -23,7 +23,7 @@ def demonstration(rng: Random, name: str, number: str) -> dict:
     if rng.random() < SEARCHES:
         call = {"type": "function", "function": {"name": "search", "arguments": {"query": name}}}
         turns.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        turns.append({"role": "tool", "content": f"{name} {number}"})
+        turns.append({"role": "tool", "content": f"[1] {name} {number}"})
         turns.append({"role": "assistant", "content": number})
     else:
         turns.append({"role": "assistant", "content": str(rng.randint(10, 99))})
@@ -33,13 +33,13 @@ def demonstration(rng: Random, name: str, number: str) -> dict:
 def main(folder: Path) -> None:
     """Write corpus.jsonl, sft.jsonl, train.jsonl and test.jsonl; test questions are in neither of the two before."""
     rng = Random(1)
-    names = ["".join(letters) for letters in product("abcdefgh", repeat=3)]
+    names = [str(number) for number in range(100, 612)]
     rng.shuffle(names)
     numbers = {name: str(rng.randint(10, 99)) for name in names}
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
     files = {
         "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
-        "sft": [demonstration(rng, name, numbers[name]) for _ in range(10) for name in names[100:]],
+        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
         "train": rows[100:],
         "test": rows[:100],
     }
