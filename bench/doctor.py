@@ -39,10 +39,9 @@ FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
     "wrong answer column": ({"data.answer_key": "problem"}, {"answers", "ties", "collapsed", "entropy"}),
     "everything is solved": (reward("solved"), {"ties", "answers"}),
     "responses cut off": ({"data.max_response_length": 4}, {"cut"}),
-    "end token ignored": ({"worker.rollout.ignore_eos": "true"} | MANY, {"template", "cut", "ties", "repetition"}),
     "learning rate too high": ({LR: 0.3}, {"collapsed", "gradients", "entropy", "fallen", "cut"}),
     "learning rate too low": ({LR: 1e-9} | MANY, {"flat"}),
-    "reward is the wrong way round": (reward("reversed_") | MANY, {"collapsed", "answers", "fallen"}),
+    "reward is the wrong way round": (reward("reversed_") | MANY, {"opposed", "collapsed", "answers"}),
     "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty", "answers"}),
     "reward for long responses": (
         reward("long", **{LR: 3e-3, "data.max_response_length": 256}) | MANY,
