@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
     "reward is the wrong way round": (reward("reversed_") | MANY, {"opposed", "collapsed", "answers"}),
     "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty", "answers"}),
     "reward for long responses": (
-        reward("long", **{LR: 3e-3, "data.max_response_length": 256}) | MANY,
+        reward("long", **{LR: 1e-2, "data.max_response_length": 96}) | SMALL | MANY,
         {"lengthened", "repetition", "cut", "answers"},
     ),
     "reward that can be exploited": (reward("any_answer", **{LR: 3e-3}) | MANY, {"exploited", "answers"}),
