@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
         reward("hangs", **{"worker.reward.timeout": 1}) | SMALL | {"trainer.max_steps": 5},
         {"failing_rewards", "slow_rewards"},
     ),
-    "reward is not a number": (reward("not_a_number"), {"failing_rewards"}),
+    "reward is not a number": (reward("not_a_number"), {"failing_rewards", "refused"}),
     "duplicate rows": ({"data.train_files": "DUPLICATES"}, {"duplicates"}),
     "validation rows in training": (
         {"data.train_files": "whet/quickstart@test", "trainer.val_before_train": "true"} | SMALL,
@@ -148,7 +148,7 @@ def _run(folder: Path, config: Path, keys: dict[str, object]) -> tuple[list[str]
     if code:
         print(f"  the run ended with {code}: {said.getvalue().strip()[-300:]}", flush=True)
     if not (folder / "metrics.jsonl").exists():
-        return [], seconds
+        return ["refused"] if code == 2 else [], seconds  # by the checks before training, which say what is wrong
     found = [each for run in find_runs(folder) for each in examine_run(run.folder, run.metrics, run.settings)]
     return sorted({each.finding.rule for each in found}), seconds
 
