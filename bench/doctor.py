@@ -39,13 +39,12 @@ FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
     "wrong answer column": ({"data.answer_key": "problem"}, {"answers", "ties", "collapsed", "entropy"}),
     "everything is solved": (reward("solved"), {"ties", "answers"}),
     "responses cut off": ({"data.max_response_length": 4}, {"cut"}),
-    "end token ignored": ({"worker.rollout.ignore_eos": "true"} | MANY, {"template", "cut", "ties", "repetition"}),
     "learning rate too high": ({LR: 0.3}, {"collapsed", "gradients", "entropy", "fallen", "cut"}),
     "learning rate too low": ({LR: 1e-9} | MANY, {"flat"}),
-    "reward is the wrong way round": (reward("reversed_") | MANY, {"collapsed", "answers", "fallen"}),
+    "reward is the wrong way round": (reward("reversed_") | MANY, {"opposed", "collapsed", "answers"}),
     "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty", "answers"}),
     "reward for long responses": (
-        reward("long", **{LR: 3e-3, "data.max_response_length": 256}) | MANY,
+        reward("long", **{LR: 1e-2, "data.max_response_length": 96}) | SMALL | MANY,
         {"lengthened", "repetition", "cut", "answers"},
     ),
     "reward that can be exploited": (reward("any_answer", **{LR: 3e-3}) | MANY, {"exploited", "answers"}),
@@ -58,7 +57,7 @@ FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
         reward("hangs", **{"worker.reward.timeout": 1}) | SMALL | {"trainer.max_steps": 5},
         {"failing_rewards", "slow_rewards"},
     ),
-    "reward is not a number": (reward("not_a_number"), {"failing_rewards"}),
+    "reward is not a number": (reward("not_a_number"), {"failing_rewards", "refused"}),
     "duplicate rows": ({"data.train_files": "DUPLICATES"}, {"duplicates"}),
     "validation rows in training": (
         {"data.train_files": "whet/quickstart@test", "trainer.val_before_train": "true"} | SMALL,
@@ -149,7 +148,7 @@ def _run(folder: Path, config: Path, keys: dict[str, object]) -> tuple[list[str]
     if code:
         print(f"  the run ended with {code}: {said.getvalue().strip()[-300:]}", flush=True)
     if not (folder / "metrics.jsonl").exists():
-        return [], seconds
+        return ["refused"] if code == 2 else [], seconds  # by the checks before training, which say what is wrong
     found = [each for run in find_runs(folder) for each in examine_run(run.folder, run.metrics, run.settings)]
     return sorted({each.finding.rule for each in found}), seconds
 

@@ -19,6 +19,7 @@ from whet.doctor.rules.gradients import ExplodingGradients
 from whet.doctor.rules.idle import IdleDevice
 from whet.doctor.rules.kl import KlBlowUp
 from whet.doctor.rules.length import lengthened, shortened
+from whet.doctor.rules.opposed import OpposedScores
 from whet.doctor.rules.slow_rewards import SlowRewards
 from whet.doctor.rules.staleness import StaleSamples
 
@@ -133,6 +134,14 @@ def test_rewards_that_fail_for_a_part() -> None:
     assert holds_at(FailingRewards(), [{"reward/failed": 3.0}] * 9) == []
 
 
+def test_reward_and_accuracy_that_go_opposite_ways() -> None:
+    rising, falling = [0.3] * 5 + [0.8] * 6, [0.7] * 5 + [0.2] * 6
+    assert holds_at(OpposedScores(), columns(reward__overall=rising, reward__accuracy=falling)) == [10, 11]
+    assert holds_at(OpposedScores(), columns(reward__overall=rising, reward__accuracy=rising)) == []
+    assert holds_at(OpposedScores(), columns(reward__overall=falling, reward__accuracy=falling)) == []
+    assert holds_at(OpposedScores(), columns(reward__overall=rising)) == []
+
+
 def test_time_that_belongs_to_no_stage() -> None:
     waiting = {"timing_s/step": 10.0, "timing_s/rollout": 2.0, "timing_s/update": 1.0, "timing_s/validate": 9.0}
     assert holds_at(IdleDevice(), [waiting] * 6) == [5, 6]
@@ -154,7 +163,7 @@ def test_reward_that_is_lost() -> None:
 
 def test_every_rule_says_what_to_do_and_names_its_evidence() -> None:
     names = [rule.name for rule in rules_for(100)]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 18
     assert all(rule.evidence and all("/" in each for each in rule.evidence) for rule in rules_for(100))
     assert "cut" not in [rule.name for rule in rules_for(None)]
     assert all(rule.observe({}) is None for rule in rules_for(100))

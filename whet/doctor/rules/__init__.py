@@ -18,6 +18,7 @@ from whet.doctor.rules.gradients import ExplodingGradients
 from whet.doctor.rules.idle import IdleDevice
 from whet.doctor.rules.kl import KlBlowUp
 from whet.doctor.rules.length import lengthened, shortened
+from whet.doctor.rules.opposed import OpposedScores
 from whet.doctor.rules.overfit import FallingValidation
 from whet.doctor.rules.slow_rewards import SlowRewards
 from whet.doctor.rules.staleness import StaleSamples
@@ -51,6 +52,7 @@ def rules_for(length_limit: int | None) -> list[Rule]:
         FlatRun(),
         FailingRewards(),
         IdleDevice(),
+        OpposedScores(),
     ]
     return found if length_limit is None else [*found, CutResponses(length_limit)]
 
