@@ -26,6 +26,7 @@ from whet.model.routing import Record, Replay, RoutingShape, mixtures
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 kernels = pytest.mark.usefixtures("kernels_everywhere")
+slow_in_the_interpreter = pytest.mark.slow if DEVICE == "cpu" else pytest.mark.early
 
 
 def _model(family: str = "qwen3_moe", seed: int = 0, **changes: Any) -> PreTrainedModel:
@@ -95,6 +96,7 @@ def _backward(hidden: torch.Tensor, model: PreTrainedModel) -> dict[str, torch.T
     return _gradients(model)
 
 
+@slow_in_the_interpreter
 @kernels
 def test_the_fused_decoder_computes_a_mixture_and_replays_routing_as_the_modules_do() -> None:
     # Layer 1 of 3 has an MLP: layers with experts are counted by themselves.

@@ -67,6 +67,7 @@ def test_recording_changes_no_sample(model: PreTrainedModel, recorded: list[Samp
     assert all(s.routing is None for s in plain)
 
 
+@(pytest.mark.slow if DEVICE == "cpu" else pytest.mark.early)
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_pages_draw_the_samples_of_the_plain_path_and_record_the_same(
     kernels_everywhere: None, model: PreTrainedModel, recorded: list[Sample], monkeypatch: pytest.MonkeyPatch
