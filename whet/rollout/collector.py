@@ -221,12 +221,10 @@ class Collector:
             samples = await self._rollout(ticket.prompt, ticket.ids)
             for sample in samples:
                 sample.group = ticket.ids.start
-            sampled = time.perf_counter()
             self._note({"sampling": -1, "scoring": 1})
-            stage = {"scoring": 1}
-            group = Group(ticket.row, samples)
+            stage, sampled = {"scoring": 1}, time.perf_counter()
             with self._changed:
-                entry.group = group
+                entry.group = group = Group(ticket.row, samples)
                 self._changed.notify_all()
             if self._together:
                 self._begin()
