@@ -47,6 +47,10 @@ class NumberGame(PhoneEpisode):
         """Return the rule."""
         return RULE
 
+    def places(self) -> list[tuple[float, float]]:
+        """Return the middles of the tiles that are left, in order."""
+        return [tile.middle for tile in sorted(self._app.tiles, key=lambda tile: tile.number)]
+
     def judge(self, action: Action) -> tuple[float, str | None]:
         """Pay for a number that has gone."""
         reward = (self._tiles - len(self._app.tiles)) / self._count

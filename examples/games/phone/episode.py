@@ -38,7 +38,7 @@ class PhoneEpisode:
         self._turns, self._coordinates, self._settle, self._longest = turns, coordinates, settle, longest
         self._replay = None if replay is None else Replay(Path(replay))
         self._left = turns
-        self._device: Device | None = None
+        self.device: Device | None = None
         self._shown: Image.Image | None = None
 
     def open(self, prompt: Any) -> Device:
@@ -53,9 +53,13 @@ class PhoneEpisode:
         """Return what an action has earned, and why the episode is over by it; None if it is not."""
         raise NotImplementedError
 
+    def places(self) -> list[tuple[float, float]]:
+        """Return the points that a player who knows the rules may touch now, the right one first, for demonstrations."""
+        raise NotImplementedError
+
     def reset(self, prompt: Any) -> list[dict[str, Any]]:
         """Open the device and show its screen with the goal."""
-        self._device = self.open(prompt)
+        self.device = self.open(prompt)
         self._left = self._turns
         text = self.goal(prompt)
         if self._replay:
@@ -65,7 +69,7 @@ class PhoneEpisode:
 
     def step(self, turn: str) -> tuple[Any, float, bool, dict[str, Any]]:
         """Do the action of a turn and show what came of it. A turn without one changes nothing and is told so."""
-        assert self._device is not None and self._shown is not None
+        assert self.device is not None and self._shown is not None
         self._left -= 1
         try:
             action = read_action(turn, self._shown.size, self._coordinates)
@@ -75,31 +79,31 @@ class PhoneEpisode:
                 return None, 0.0, True, {"end": "out of turns", "accuracy": 0, "invalid": 1}
             return {"text": str(error), "images": [self._shown]}, 0.0, False, {"invalid": 1}
         before = self._shown
-        perform(action, self._device, self._scaled)
+        perform(action, self.device, self._scaled)
         reward, end = self.judge(action)
         self._record(str(action), reward, action.points, before)
         if end is None and not self._left:
             end = "out of turns"
         if end is not None:
             if self._replay:
-                self._device.wait(self._settle)
+                self.device.wait(self._settle)
                 self._look()
                 self._record(end, 0.0)
             return None, reward, True, {"end": end, "accuracy": int(end in ("won", "found")), "invalid": 0}
-        self._device.wait(self._settle)
+        self.device.wait(self._settle)
         return self._look(), reward, False, {"invalid": 0}
 
     def close(self) -> None:
         """Give the device back and write the replay."""
-        if self._device is not None:
-            self._device.close()
+        if self.device is not None:
+            self.device.close()
         if self._replay:
             self._replay.write()
 
     def _look(self) -> Image.Image:
         """Take a screenshot, at the size that the model sees."""
-        assert self._device is not None
-        picture = self._device.screenshot()
+        assert self.device is not None
+        picture = self.device.screenshot()
         if self._longest is not None and max(picture.size) > self._longest:
             ratio = self._longest / max(picture.size)
             width, height = (max(1, int(side * ratio) // MULTIPLE) * MULTIPLE for side in picture.size)
@@ -109,8 +113,8 @@ class PhoneEpisode:
 
     def _scaled(self, point: tuple[int, int]) -> tuple[int, int]:
         """Return a point of the picture that was shown in pixels of the device: the middle of what it covers."""
-        assert self._device is not None and self._shown is not None
-        (x, y), shown, own = point, self._shown.size, self._device.size()
+        assert self.device is not None and self._shown is not None
+        (x, y), shown, own = point, self._shown.size, self.device.size()
         return int((x + 0.5) * own[0] / shown[0]), int((y + 0.5) * own[1] / shown[1])
 
     def _record(self, said: str, reward: float, points: Any = (), picture: Image.Image | None = None) -> None:

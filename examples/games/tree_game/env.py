@@ -43,6 +43,12 @@ class TreeGame(PhoneEpisode):
         """Name the leaf; in a tree of colours, by the way to it."""
         return f"Open {self._app.leaf.name if self._app.head else ' then '.join(self._app.leaf.path)}."
 
+    def places(self) -> list[tuple[float, float]]:
+        """Return the middles of the buttons, the one that leads to the leaf first."""
+        middles = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in self._app.boxes()]
+        way = self._app.leaf.path[len(self._app.here.path) :]
+        return sorted(middles, key=lambda middle: self._app.here.branches[middles.index(middle)].name != way[0])
+
     def judge(self, action: Action) -> tuple[float, str | None]:
         """Pay for the way that was made."""
         reward = (self._distance - self._app.distance) / self._depth
