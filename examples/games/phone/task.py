@@ -16,17 +16,21 @@ from phone.device import Device, DeviceError
 from phone.episode import PhoneEpisode
 
 _IN_USE: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by serial number: one episode at a time
-WAIT = 50.0  # seconds for a device to be free, within worker.rollout.env_timeout
 
 
 class PhoneTask(PhoneEpisode):
-    """An episode on the Android device with a serial number."""
+    """An episode on the Android device with a serial number.
+
+    `seconds` is the limit of one call. `patience` is how long to wait for the device while another episode has it; with
+    the calls that follow it should be less than `worker.rollout.env_timeout`.
+    """
 
     def __init__(
         self,
         device: str,
         app: str | None = None,
         seconds: float = 10.0,
+        patience: float = 20.0,
         turns: int = 20,
         coordinates: str = "pixels",
         settle: float = 1.0,
@@ -34,14 +38,14 @@ class PhoneTask(PhoneEpisode):
         replay: str | None = None,
     ) -> None:
         super().__init__(turns, coordinates, settle, longest, replay)
-        self._serial, self._app, self._seconds = device, app, seconds
+        self._serial, self._app, self._seconds, self._patience = device, app, seconds, patience
         self._held = False
 
     def open(self, prompt: Any) -> Device:
         """Wait for the device to be free, and start the row's app or the one that was named."""
         device = AndroidDevice(self._serial, self._seconds)
-        if not _IN_USE[self._serial].acquire(timeout=WAIT):
-            raise DeviceError(self._serial, "open", f"another episode has used the device for {WAIT:g} s")
+        if not _IN_USE[self._serial].acquire(timeout=self._patience):
+            raise DeviceError(self._serial, "open", f"another episode has had the device for {self._patience:g} s")
         self._held = True
         app = prompt.extra.get("app") or self._app
         if app:
