@@ -33,7 +33,7 @@ class FakePhone:
         self.attached = True
         self.lost_calls = 0  # calls for which the device is said not to be there
         self.black = self.garbled = self.hangs = False
-        self.screenshots = 0
+        self.screenshots = self.requests = 0
         self.fail_after: int | None = None  # screenshots after which the device is gone
         self.woken = threading.Event()  # ends calls that hang
 
@@ -100,6 +100,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def _command(self, phone: FakePhone, request: str) -> None:
         self.request.sendall(b"OKAY")
+        phone.requests += 1
         if phone.hangs:
             phone.woken.wait(30)
             return

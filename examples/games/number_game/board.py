@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from PIL import Image, ImageDraw
 from phone.drawing import COLOURS, GROUND, button
+from PIL import Image, ImageDraw
 
 from whet.errors import UserError
 

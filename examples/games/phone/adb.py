@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 
 from PIL import Image
-from phone.device import ATTEMPTS, KEYS, PAUSE, PRINTABLE, DeviceError, Unreachable, inside, is_black, repeated
 
+from phone.device import ATTEMPTS, KEYS, PAUSE, PRINTABLE, DeviceError, Unreachable, inside, is_black, repeated
 from whet.errors import UserError
 
 SERIAL = re.compile(r"[\w.:\[\]-]+", re.ASCII)

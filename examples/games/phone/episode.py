@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
 from phone.actions import COORDINATES, Action, BadAction, perform, read_action
 from phone.device import Device
 from phone.replay import Replay
-
 from whet.errors import UserError
 
 MULTIPLE = 28  # pixels that shown sides are a multiple of: Qwen2.5-VL's own resizing then leaves coordinates alone

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from PIL import Image, ImageDraw
+
 from phone.drawing import font
 
 SECONDS = 0.9  # of a frame

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, Protocol
 
 from PIL import Image, ImageDraw
+
 from phone.device import KEYS, DeviceError, inside
 from phone.drawing import CLOSE, SHADE, button
-
 from whet.errors import UserError
 
 CALL = 0.05  # seconds that a call takes
