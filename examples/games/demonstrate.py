@@ -1,8 +1,8 @@
 """Write demonstrations of the games for `whet sft`: `python examples/games/demonstrate.py FOLDER`.
 
 They teach the tiny vision model the form of an action and what a tile or a button is. The first demonstrators choose
-the right one and the last ones choose any: what they leave is a model that writes `tap(x, y)` and touches tiles, but plays
-no better than chance. That choosing pays is left for reinforcement learning to find.
+the right one and the last ones choose any: what they leave is a model that writes `tap(x, y)` and touches tiles, but
+plays no better than chance. That choosing pays is left for reinforcement learning to find.
 """
 
 from __future__ import annotations

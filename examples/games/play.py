@@ -1,7 +1,7 @@
-"""Let a model play: `python -m examples.games.play --simulated number_game`, or on a phone with `--device emulator-5554`.
+"""Let a model play: `python -m examples.games.play --simulated number_game`, or `--device emulator-5554` on a phone.
 
-On a phone the model is given a goal (`--goal`), sees screenshots and answers with actions until it writes `done()` or its
-turns are over. `--replay DIR` writes an animated picture of each episode.
+On a phone the model is given a goal (`--goal`), sees screenshots and answers with actions until it writes `done()` or
+its turns are over. `--replay DIR` writes an animated picture of each episode.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An adb server with one device, for the real `adb` program to speak to.
 
-It knows the calls that examples/games makes: `host:version`, features, `host:tport:serial:NAME`, and then `shell,v2:` or
-`exec:` with a command line, which is cut into words as a shell would. Requests are four hexadecimal digits of length and
-text; answers begin with OKAY or FAIL.
+It knows the calls that examples/games makes: `host:version`, features, `host:tport:serial:NAME`, and then `shell,v2:`
+or `exec:` with a command line, which is cut into words as a shell would. Requests are four hexadecimal digits of length
+and text; answers begin with OKAY or FAIL.
 """
 
 from __future__ import annotations

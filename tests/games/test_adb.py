@@ -68,7 +68,7 @@ def test_input_that_is_no_input_is_refused_before_the_device(phone: FakePhone, d
         lambda: device.text("a\nb"),
         lambda: device.key("KEYCODE_POWER; reboot"),
     ):
-        with pytest.raises(DeviceError, match="^emulator-5554: "):
+        with pytest.raises(DeviceError, match=r"^emulator-5554: "):
             call()
     for app in ("a;b", "org.game/.Main;reboot", "-n", "a b"):
         with pytest.raises(UserError, match="is no app"):
@@ -89,9 +89,9 @@ def test_a_call_that_did_not_arrive_is_repeated(phone: FakePhone, device: Androi
 def test_a_device_that_is_gone_is_named(phone: FakePhone, device: AndroidDevice) -> None:
     device.size()
     phone.attached = False
-    with pytest.raises(Unreachable, match="emulator-5554: tap: .*device 'emulator-5554' not found"):
+    with pytest.raises(Unreachable, match=r"emulator-5554: tap: .*device 'emulator-5554' not found"):
         device.tap(1, 2)
-    with pytest.raises(DeviceError, match="nobody-1: size: .*not found"):
+    with pytest.raises(DeviceError, match=r"nobody-1: size: .*not found"):
         AndroidDevice("nobody-1", pause=0.01).size()
 
 
@@ -100,7 +100,7 @@ def test_a_screenshot_that_shows_nothing_is_taken_again_and_named(
     fault: str, said: str, phone: FakePhone, device: AndroidDevice
 ) -> None:
     setattr(phone, fault, True)
-    with pytest.raises(DeviceError, match=f"emulator-5554: screenshot: .*{said}"):
+    with pytest.raises(DeviceError, match=rf"emulator-5554: screenshot: .*{said}"):
         device.screenshot()
     assert phone.screenshots == 3
 
@@ -109,13 +109,13 @@ def test_a_device_that_hangs_is_left_in_time_and_a_tap_is_not_repeated(phone: Fa
     device = AndroidDevice(phone.serial, seconds=0.3, pause=0.01)
     device._size = phone.size
     phone.hangs = True
-    with pytest.raises(DeviceError, match="emulator-5554: tap: no answer within 0.3 s"):
+    with pytest.raises(DeviceError, match=r"emulator-5554: tap: no answer within 0.3 s"):
         device.tap(1, 2)
     assert phone.requests == 1
 
 
 def test_an_app_that_does_not_start_is_named(phone: FakePhone, device: AndroidDevice) -> None:
-    with pytest.raises(DeviceError, match="start: no.such.app/.Main was not started: Error"):
+    with pytest.raises(DeviceError, match=r"start: no.such.app/.Main was not started: Error"):
         device.start("no.such.app/.Main")
 
 
@@ -124,5 +124,5 @@ def test_a_missing_adb_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "adbutils", None)
     with pytest.raises(UserError, match="adb was not found"):
         AndroidDevice("emulator-5554")
-    with pytest.raises(DeviceError, match="emulator-5554: size: /no/adb cannot be run"):
+    with pytest.raises(DeviceError, match=r"emulator-5554: size: /no/adb cannot be run"):
         AndroidDevice("emulator-5554", adb="/no/adb").size()

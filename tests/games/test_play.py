@@ -68,7 +68,7 @@ def test_a_task_on_a_phone_is_played_by_its_actions(monkeypatch: pytest.MonkeyPa
         assert not env.step('text("oat milk")')[2]
         assert phone.commands[-2] == ["input", "text", "oat%smilk"]
         other = PhoneTask(phone.serial, settle=0.0, patience=0.05)
-        with pytest.raises(Exception, match="emulator-5554: open: another episode has had the device"):
+        with pytest.raises(Exception, match=r"emulator-5554: open: another episode has had the device"):
             other.reset(row(2))
         other.close()
         assert env.step("done()")[3]["end"] == "done"

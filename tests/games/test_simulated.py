@@ -117,7 +117,7 @@ def test_a_window_covers_the_app_until_it_is_closed(way: str) -> None:
 def test_faults_name_the_device_and_the_call(fault: str) -> None:
     device = SimulatedDevice(board(), SIZE, trouble=Trouble(fault=fault, fault_call=1), name="phone 7")
     device.screenshot()
-    with pytest.raises(DeviceError, match="^phone 7: screenshot: "):
+    with pytest.raises(DeviceError, match=r"^phone 7: screenshot: "):
         device.screenshot()
 
 

@@ -1,7 +1,7 @@
 """Actions that a model writes, one in a turn: `tap(40, 120)`, `swipe(40, 500, 40, 100)`, `text("milk")`, `key(back)`.
 
-An action stands in `<action>...</action>`, or else alone on the last line, behind thoughts if there are any. `wait()` lets
-a second pass and `done()` says that the task is finished.
+An action stands in `<action>...</action>`, or else alone on the last line, behind thoughts if there are any. `wait()`
+lets a second pass and `done()` says that the task is finished.
 """
 
 from __future__ import annotations

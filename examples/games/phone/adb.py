@@ -1,7 +1,7 @@
 """`AndroidDevice`: an Android phone or emulator, driven by the program `adb`.
 
-Each call starts `adb -s SERIAL ...` and ends it when its time is over; `adb` itself speaks to its server, which it starts
-where there is none (`ANDROID_ADB_SERVER_ADDRESS` and `ANDROID_ADB_SERVER_PORT` say where else it runs). Commands run in
+Each call starts `adb -s SERIAL ...` and ends it when its time is over; `adb` itself speaks to its server, which it
+starts where there is none (`ANDROID_ADB_SERVER_ADDRESS` and `ANDROID_ADB_SERVER_PORT` say where else it runs). Commands run in
 the device's shell: every word of theirs is quoted for it.
 """
 
@@ -29,11 +29,11 @@ LOST = re.compile(r"not found|offline|no devices|unauthorized|cannot connect|con
 BROKEN = re.compile(r"closed|protocol fault|connection reset")  # in the middle of the call
 
 
-class _Unsure(DeviceError):
+class _Unsure(DeviceError):  # noqa: N818
     """No answer, or half of one: the device may have taken the call."""
 
 
-class _Spoiled(DeviceError):
+class _Spoiled(DeviceError):  # noqa: N818
     """A screenshot that shows nothing."""
 
 

@@ -54,7 +54,7 @@ class PhoneEpisode:
         raise NotImplementedError
 
     def places(self) -> list[tuple[float, float]]:
-        """Return the points that a player who knows the rules may touch now, the right one first, for demonstrations."""
+        """Return the points that a player may touch now, the right one first: for demonstrations."""
         raise NotImplementedError
 
     def reset(self, prompt: Any) -> list[dict[str, Any]]:
@@ -69,7 +69,8 @@ class PhoneEpisode:
 
     def step(self, turn: str) -> tuple[Any, float, bool, dict[str, Any]]:
         """Do the action of a turn and show what came of it. A turn without one changes nothing and is told so."""
-        assert self.device is not None and self._shown is not None
+        assert self.device is not None
+        assert self._shown is not None
         self._left -= 1
         try:
             action = read_action(turn, self._shown.size, self._coordinates)
@@ -113,7 +114,8 @@ class PhoneEpisode:
 
     def _scaled(self, point: tuple[int, int]) -> tuple[int, int]:
         """Return a point of the picture that was shown in pixels of the device: the middle of what it covers."""
-        assert self.device is not None and self._shown is not None
+        assert self.device is not None
+        assert self._shown is not None
         (x, y), shown, own = point, self._shown.size, self.device.size()
         return int((x + 0.5) * own[0] / shown[0]), int((y + 0.5) * own[1] / shown[1])
 

@@ -1,7 +1,7 @@
 """`PhoneTask`: a goal on a real device, whose app says nothing of rewards.
 
-A row has `prompt`, the goal, and may have `app`, which is started first. An episode ends with `done()`. Rewards are 0: a
-reward function may judge the conversation.
+A row has `prompt`, the goal, and may have `app`, which is started first. An episode ends with `done()`. Rewards are 0:
+a reward function may judge the conversation.
 """
 
 from __future__ import annotations
