@@ -1,8 +1,8 @@
 """`AndroidDevice`: an Android phone or emulator, driven by the program `adb`.
 
 Each call starts `adb -s SERIAL ...` and ends it when its time is over; `adb` itself speaks to its server, which it
-starts where there is none (`ANDROID_ADB_SERVER_ADDRESS` and `ANDROID_ADB_SERVER_PORT` say where else it runs). Commands run in
-the device's shell: every word of theirs is quoted for it.
+starts where there is none (`ANDROID_ADB_SERVER_ADDRESS` and `ANDROID_ADB_SERVER_PORT` say where else it runs).
+Commands run in the device's shell: every word of theirs is quoted for it.
 """
 
 from __future__ import annotations
