@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from phone.actions import Action, BadAction, actions_in, read_action
+from phone.actions import Action, BadAction, read_action
 
 SIZE = (84, 120)
 
@@ -73,8 +73,3 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     except BadAction:
         return
     assert read_action(str(action), SIZE) == action
-
-
-def test_actions_of_a_recorded_episode_are_found_in_order() -> None:
-    said = 'tap(1, 2)<|im_end|>\nuser\nassistant\nkey(back) text("a (b)")hm done()'
-    assert actions_in(said) == ["tap(1, 2)", "key(back)", 'text("a (b)")', "done()"]

@@ -20,7 +20,6 @@ LONGEST_TEXT = 200
 _TAGGED = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _CALL = re.compile(r"(tap|swipe|text|key|wait|done)\((.*)\)", re.DOTALL)
 _NUMBER = re.compile(r"\s*(\d{1,5})\s*", re.ASCII)
-_FINDS = re.compile(r"(?:tap|swipe)\([\d, ]*\)|(?:wait|done)\(\)|key\(\w+\)|text\(\"(?:[^\"\\]|\\.)*\"\)", re.ASCII)
 
 
 class BadAction(Exception):  # noqa: N818
@@ -58,11 +57,6 @@ def read_action(turn: str, size: tuple[int, int], coordinates: str = "pixels") -
     if inner.strip():
         raise BadAction(f"{name}() takes nothing.")
     return Action(name)
-
-
-def actions_in(text: str) -> list[str]:
-    """Return every action that stands in a text, in order: of a recorded episode, for example."""
-    return _FINDS.findall(text)
 
 
 def perform(action: Action, device: Device, scale: Callable[[tuple[int, int]], tuple[int, int]]) -> None:
