@@ -33,15 +33,17 @@ class NumberGame(PhoneEpisode):
         replay: str | None = None,
     ) -> None:
         super().__init__(turns, coordinates, settle, longest, replay)
+        read_trouble(trouble)  # refuses what it does not know
         self._size, self._board = screen_size(size), (columns, rows, count, highest)
-        self._count, self._mistakes, self._trouble = count, mistakes, read_trouble(trouble)
+        self._count, self._mistakes, self._trouble = count, mistakes, trouble or {}
 
     def open(self, prompt: Any) -> Device:
         """Lay out the board."""
         seed = int(prompt.extra["seed"])
         self._app = NumberBoard(seed, *self._board)
         self._tiles, self._wrong = len(self._app.tiles), 0
-        return SimulatedDevice(self._app, self._size, seed, self._trouble, name=f"simulated number_game, seed {seed}")
+        trouble = read_trouble({**self._trouble, **(prompt.extra.get("trouble") or {})})
+        return SimulatedDevice(self._app, self._size, seed, trouble, name=f"simulated number_game, seed {seed}")
 
     def goal(self, prompt: Any) -> str:
         """Return the rule."""

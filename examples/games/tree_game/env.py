@@ -29,15 +29,17 @@ class TreeGame(PhoneEpisode):
         replay: str | None = None,
     ) -> None:
         super().__init__(turns, coordinates, settle, longest, replay)
+        read_trouble(trouble)  # refuses what it does not know
         self._size, self._tree = screen_size(size), (depth, branches, names)
-        self._depth, self._trouble = depth, read_trouble(trouble)
+        self._depth, self._trouble = depth, trouble or {}
 
     def open(self, prompt: Any) -> Device:
         """Grow the tree and begin at its root."""
         seed = int(prompt.extra["seed"])
         self._app = TreeMenu(seed, *self._tree)
         self._distance = self._app.distance
-        return SimulatedDevice(self._app, self._size, seed, self._trouble, name=f"simulated tree_game, seed {seed}")
+        trouble = read_trouble({**self._trouble, **(prompt.extra.get("trouble") or {})})
+        return SimulatedDevice(self._app, self._size, seed, trouble, name=f"simulated tree_game, seed {seed}")
 
     def goal(self, prompt: Any) -> str:
         """Name the leaf; in a tree of colours, by the way to it."""
