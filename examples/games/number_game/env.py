@@ -17,6 +17,8 @@ RULE = "Tap the numbers in ascending order."
 class NumberGame(PhoneEpisode):
     """One board, by the row's seed. Each number earns its share of 1; more wrong ones than `mistakes` end the game."""
 
+    success = "won"
+
     def __init__(
         self,
         size: Sequence[int] = (392, 784),

@@ -23,6 +23,8 @@ class PhoneEpisode:
     pixels; null shows screenshots as they are. `replay`: a folder for an animated picture of each episode.
     """
 
+    success: str | None = None  # the end of an episode that is counted as accurate; None where nobody knows
+
     def __init__(
         self,
         turns: int = 10,
@@ -77,7 +79,7 @@ class PhoneEpisode:
         except BadAction as error:
             self._record(turn, 0.0)
             if not self._left:
-                return None, 0.0, True, {"end": "out of turns", "accuracy": 0, "invalid": 1}
+                return None, 0.0, True, {**self._ended("out of turns"), "invalid": 1}
             return {"text": str(error), "images": [self._shown]}, 0.0, False, {"invalid": 1}
         before = self._shown
         perform(action, self.device, self._scaled)
@@ -90,9 +92,13 @@ class PhoneEpisode:
                 self.device.wait(self._settle)
                 self._look()
                 self._record(end, 0.0)
-            return None, reward, True, {"end": end, "accuracy": int(end in ("won", "found")), "invalid": 0}
+            return None, reward, True, {**self._ended(end), "invalid": 0}
         self.device.wait(self._settle)
         return self._look(), reward, False, {"invalid": 0}
+
+    def _ended(self, end: str) -> dict[str, Any]:
+        """Return what is reported of an episode that is over."""
+        return {"end": end, **({"accuracy": int(end == self.success)} if self.success else {})}
 
     def close(self) -> None:
         """Give the device back and write the replay."""
@@ -106,8 +112,8 @@ class PhoneEpisode:
         assert self.device is not None
         picture = self.device.screenshot()
         if self._longest is not None and max(picture.size) > self._longest:
-            ratio = self._longest / max(picture.size)
-            width, height = (max(1, int(side * ratio) // MULTIPLE) * MULTIPLE for side in picture.size)
+            most = max(picture.size)
+            width, height = (max(1, side * self._longest // most // MULTIPLE) * MULTIPLE for side in picture.size)
             picture = picture.resize((width, height), Image.Resampling.LANCZOS)
         self._shown = picture
         return picture

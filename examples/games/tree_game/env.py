@@ -15,6 +15,8 @@ from tree_game.menu import TreeMenu
 class TreeGame(PhoneEpisode):
     """One tree, by the row's seed. A step towards the leaf earns its share of 1 and one away from it costs as much."""
 
+    success = "found"
+
     def __init__(
         self,
         size: Sequence[int] = (392, 784),
