@@ -16,7 +16,7 @@ from play import main
 GAMES = Path(__file__).parents[2] / "examples" / "games"
 TINY = """
 extends: {games}/phone.yaml
-data: {{max_pixels: 50176, max_prompt_length: 512, max_response_length: 600}}
+data: {{max_pixels: 50176, max_prompt_length: 400, max_response_length: 500}}
 worker:
   rollout:
     env_args: {{turns: 2, longest: 84, settle: 0.0}}
