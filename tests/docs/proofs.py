@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,10 @@ ELSEWHERE = {
     r"whet train worker\.rollout\.name=slow\.py:SPEC": "tests/training/test_outside_engine.py",
     r"whet reward bench .*": "tests/evals/rewards/test_bench.py::test_the_guide",
     r"python tools/parity\.py .*": "tests/tools/test_parity.py",
+    r"whet (sft|train) config=examples/games/(warm_start|number_game/config|tree_game/config)\.yaml.*": (
+        "tests/games/test_training.py"
+    ),
+    r"whet train config=examples/games/android_gui/.*": "tests/games/test_android_gui.py",
     r"whet (as|check|migrate) .+": "tests/compat/test_guide.py::test_commands_are_understood",
 }
 # What does the work of a job. Everything before it, from arguments to checks of files, is run as it is.
@@ -80,6 +85,8 @@ def proof_of(written: Written) -> Proof | None:
         return script_understands
     if program.startswith("python") and words[1:2] == ["-m"] and words[2].startswith("whet."):
         return module_runs
+    if program.startswith("python") and words[1:2] == ["-m"] and words[2].startswith("examples."):
+        return example_understands
     if program == "python" and words[1] == "-c" and len(words) == 3:
         return program_runs
     if program == "whet" and (words[1] in COMMANDS.names or words[1] in PLACEHOLDERS or words[1].startswith("-")):
@@ -152,6 +159,12 @@ def script_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sys, "path", [str(script.parent), *sys.path])
     with pytest.raises(Understood):
         runpy.run_path(str(script), run_name="__main__")
+
+
+def example_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
+    """A module of the examples is a script of the checkout."""
+    script = written.words[2].replace(".", "/") + ".py"
+    script_understands(Written(written.page, shlex.join(["python", script, *written.words[3:]])), patch)
 
 
 def program_runs(written: Written, patch: pytest.MonkeyPatch) -> None:

@@ -85,4 +85,5 @@ ANDROID = [
     ("There are 3 numbers; I pick 2", "2", True), ("left=0, middle=1, right=2 -> 2", "2", True), ("1.0", "1", True), ("", "2", False), ("", "", False), ("1", 1, True), ("１", "1", True), ("١", "1", True),
     ("<think>0 is smaller than 2</think>2", "2", True), ("\\boxed{1}", "1", True), ('{"action": 2}', "2", True), ("12", "12", True), ("01", "1", True), ("In 2024 I pick 1", "1", True), ("(0)", "0", True), ('"1"', "1", True),
     ("Answer:1", "1", True), ("abc", "0", False), ("#2", "2", True), (LONG + "2", "2", True), ("tap(540, 1200)", "1", False), ("1️⃣", "1", True), ("back", "BACK", True), ("home", "back", False),
+    ("Score: 1.0", "1", False), ("I choose 2. Score: 1.0", "1", False), ("I choose 2. Score: 1.0", "2", True), ("I pick 1.", "1", True), ("-1", "1", False), ("1.5", "1.5", True), ("<answer>2.0</answer>", "2", True),
 ]  # fmt: skip

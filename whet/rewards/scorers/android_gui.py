@@ -16,6 +16,7 @@ from whet.rewards.registry import Score, Scorer, check_match
 
 END = 2_000  # characters at the end of a response that may hold the choice
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w])")
+_WHOLE = re.compile(r"(?<![\w.])[-+]?\d+(?!\w|\.\d)")
 _CHOICES = re.compile(r"[012]")
 
 
@@ -41,13 +42,15 @@ def _is_right(said: str, truth: str) -> bool:
     wanted = value_of(truth)
     if wanted is None:
         return bool(truth) and said.casefold() == truth.casefold()
-    numbers = _NUMBER.findall(said)
+    # In running text an index is a whole number: "I choose 2. Score: 1.0" has chosen 2.
+    alone = bool(_NUMBER.fullmatch(said)) or wanted != int(wanted)
+    numbers = (_NUMBER if alone else _WHOLE).findall(said)
     return bool(numbers) and value_of(numbers[-1]) == wanted
 
 
 SCORER = Scorer(
     score,
     data_sources=("android_gui", "number_game"),
-    summary="the last number of the response is the index to choose",
+    summary="the last whole number of the response is the index to choose",
     matches=("easyr1",),
 )
