@@ -25,6 +25,8 @@ def run(
     """The loss of a whole mini-batch, its gradient and its metrics."""
     log_probs = inputs.log_probs_BT.clone().requires_grad_()
     prepare = preparation_of(name)
+    if inputs.groups_B is None:
+        inputs.groups_B = torch.zeros(len(inputs.mask_BT), dtype=torch.int64)
     inputs.prepared = prepare(inputs, config) if prepare else {}
     inputs.log_probs_BT = log_probs
     aggregate = Aggregator(mode, count(inputs.mask_BT, horizon), quirks(match))
@@ -45,7 +47,11 @@ def _forks(golden: dict) -> LossInputs:
 
 VERL = ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.28, clip_ratio_dual=3.0, dro_beta=0.05)
 EVERYONE = "clip_cov(ratio=1,lb=.1,ub=5)"  # so many are wanted that every candidate is taken
-NOT_IN_VERL = ("default", "vanilla", "gspo_token", "clip_cov", "luspo", "vespo", "off_policy_mask")  # under that name
+# under that name
+NOT_IN_VERL = (
+    *("default", "vanilla", "gspo_token", "clip_cov", "luspo", "vespo", "off_policy_mask"),
+    *("flowrl", "spin", "sppo"),
+)
 RENAMED = {"actor/pg_clipfrac": "pg_clipfrac_higher", "actor/pg_clipfrac_lower": "pg_clipfrac_lower"}
 
 
