@@ -1,4 +1,4 @@
-"""Animated pictures of a run's episodes: `python examples/games/replay.py RUN [--step 100] [--folder replays]`.
+"""Animated pictures of a run's episodes: `python examples/games/replay.py RUN [--step 60] [--folder replays]`.
 
 A simulated game follows from its seed and the actions, so that an episode is played again from what the run recorded:
 the row of the data, and the policy's turns.
