@@ -60,7 +60,7 @@ def _table(listed: list[Recipe]) -> str:
     width = max(len(recipe.name) for recipe in listed)
     lines = ["", "tiny: seconds of one CPU core; full: what config.yaml is made for", ""]
     for recipe in listed:
-        lines.append(f"  {recipe.name:<{width}}  {recipe.summary}")
+        lines.append(f"  {recipe.name:<{width}}  {recipe.summary};")
         full = f"{recipe.hardware}, {recipe.time}"
         lines.append(f"  {'':<{width}}  {recipe.paper}; tiny: {recipe.seconds} s; full: {full}")
     lines += ["", "whet recipe NAME copies one to ./NAME and runs it at its tiny size."]
