@@ -20,7 +20,7 @@ def test_end_tokens_are_as_many_as_the_mean_length_asks_for() -> None:
 
     assert len(ends_of(151936, 820)) == round(151936 / 820)
     assert len(ends_of(8, 100)) == 1
-    assert set(WORKLOADS) == {"long-tail-1.7b", "rollout-7b", "tiny"}
+    assert set(WORKLOADS) >= {"long-tail-1.7b", "rollout-7b", "rollout-8b", "moe-30b-a3b", "tiny", "tiny-moe"}
 
 
 def test_values_over_time_are_those_of_the_last_moment_before() -> None:
