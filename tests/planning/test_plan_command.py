@@ -97,8 +97,10 @@ def test_mistakes_get_a_sentence(capsys: pytest.CaptureFixture[str], arguments: 
 def test_simulate_compares_placements(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     costs = ["--decode", "2e-3,1e-5,0", "--update", "0.1,1e-5", "--steps", "6", "--staleness", "1,4", "--json"]
     rows = json.loads(told(capsys, "simulate", "Qwen3-1.7B", *SMALL, "--gpus", "4", *costs))
-    assert [row["placement"] for row in rows] == ["colocated", "one-step-off", "asynchronous", "asynchronous"]
-    assert all(row["sample"] + row["learn"] == 4 for row in rows[1:])
+    together, apart = ["colocated", "in turns", "in turns"], ["one-step-off", "asynchronous", "asynchronous"]
+    assert [row["placement"] for row in rows] == together + apart
+    assert all(row["sample"] == row["learn"] == 4 for row in rows[:3])
+    assert all(row["sample"] + row["learn"] == 4 for row in rows[3:])
     assert rows == json.loads(told(capsys, "simulate", "Qwen3-1.7B", *SMALL, "--gpus", "4", *costs))
     (tmp_path / "samples").mkdir()
     assert "no samples/train_" in told(capsys, "simulate", "Qwen3-1.7B", "--lengths", str(tmp_path), code=2)
