@@ -25,13 +25,16 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 def nearest_key(name: str, names: Iterable[str]) -> str | None:
     """Return the dotted name with the same last part that is most similar, or else the most similar name.
 
-    A name below a section that does not exist must be somewhat similar as a whole, too.
+    A name below a section that does not exist must be somewhat similar as a whole, too. A name without a section means
+    the policy's key before others.
     """
     if len(name) > LONGEST:
         return None
     names = list(names)
     leaf = name.lower().rpartition(".")[2]
     same_leaf = [known for known in names if known.rpartition(".")[2] == leaf]
+    if "." not in name:
+        same_leaf = [known for known in same_leaf if known.startswith("worker.actor.")] or same_leaf
     is_placed = "." not in name or name.partition(".")[0] in {known.partition(".")[0] for known in names}
     by_similarity = difflib.get_close_matches(name.lower(), same_leaf, n=1, cutoff=0.0 if is_placed else _SAME_LEAF)
     return by_similarity[0] if by_similarity else nearest(name, names)
