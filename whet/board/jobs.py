@@ -115,7 +115,7 @@ class Jobs:
                 job.state = "running"
             begun = time.monotonic()
             try:
-                found = self._ask({"folder": str(job.folder), "request": job.request})
+                found = self._ask(job)
             except (OSError, ValueError) as error:
                 self._end()
                 found = {"error": f"the process that resamples ended: {error}"}
@@ -124,9 +124,9 @@ class Jobs:
                 if job.state == "running":
                     job.state, job.answer = "failed" if "error" in found else "done", found
 
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, job: Job) -> dict[str, Any]:
         with self._lock:
-            if self._closed:
+            if self._closed or job.state != "running":  # cancelled before there was a process to end
                 raise OSError("the board is ending")
             if self._process is None or self._process.poll() is not None:
                 environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
@@ -140,7 +140,7 @@ class Jobs:
                 )
             process = self._process
         assert process.stdin is not None, "it was opened with pipes"
-        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.write(json.dumps({"folder": str(job.folder), "request": job.request}).encode() + b"\n")
         process.stdin.flush()
         return _read_line(process)
 
