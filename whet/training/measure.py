@@ -124,11 +124,16 @@ def solved_groups(groups: Sequence[Sequence[Sample]]) -> tuple[int, int]:
 
 
 def mean_scores(samples: Sequence[Sample], prefix: str) -> dict[str, float]:
-    """Mean of every score over the samples that have it, as `{prefix}/{key}`; verl's `acc` also as accuracy."""
+    """Mean of every score over the samples that have it, as `{prefix}/{key}`; verl's `acc` also as accuracy.
+
+    Samples whose reward or environment failed, and episodes that report no accuracy where others do, are not right.
+    """
     names = dict.fromkeys(name for s in samples for name in s.scores)
     means = {}
     for name in names:
         values = [value for s in samples if (value := s.score(name)) is not None]
+        if name in ("accuracy", "acc"):
+            values += [0.0 for s in samples if s.score(name) is None and (s.failure is not None or s.end)]
         means[f"{prefix}/{name}"] = sum(values) / len(values)
     if f"{prefix}/accuracy" not in means and f"{prefix}/acc" in means:
         means[f"{prefix}/accuracy"] = means[f"{prefix}/acc"]
