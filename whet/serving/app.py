@@ -40,6 +40,42 @@ _LONGEST_PATH = 200
 
 def make_app(service: Service) -> ASGIApp:
     """The ASGI application of a service."""
+    maker, limits = service.maker, service.config.serve
+
+    async def weights(request: Request) -> Response:
+        body = await _body(request, _WEIGHTS_BODY, limits.body_timeout)
+        return _json(await update_weights(service, parse(WeightsRequest, body)))
+
+    chat = Generation(service, partial(parse, ChatRequest), ChatForm, maker.chat)
+    completion = Generation(service, partial(parse, CompletionRequest), CompletionForm, maker.completion)
+    kept = KeptConversations()
+    messages = Generation(service, read_message, MessageForm, maker.chat)
+    responses = Generation(service, partial(read_response, kept), partial(ResponseForm, kept), maker.chat)
+
+    async def count(request: Request) -> Response:
+        body = await _body(request, int(limits.max_body_mb * 1e6), limits.body_timeout)
+        loop = asyncio.get_running_loop()
+        tokens = await loop.run_in_executor(service.reader(LARGE), lambda: count_message(maker, body))
+        return Response(json.dumps({"input_tokens": tokens}), media_type="application/json")
+
+    app = Starlette(
+        routes=[
+            *_information(service),
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/responses", responses, methods=["POST"]),
+            Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", count, methods=["POST"]),
+            Route("/v1/weights", weights, methods=["POST"]),
+        ],
+        exception_handlers={ApiError: _refuse, HTTPException: _unrouted, Exception: _failed},
+    )
+    app.router.redirect_slashes = False
+    return Access(app, service.token, Hosts(limits.host, limits.allowed_hosts), service.metrics)
+
+
+def _information(service: Service) -> list[Route]:
+    """Routes that tell about the server and its model."""
     maker = service.maker
     description = json.dumps(describe(service.name, maker.vocabulary, service.config.serve.max_samples, service.sees))
 
@@ -71,50 +107,21 @@ def make_app(service: Service) -> ASGIApp:
     async def openapi(request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    async def weights(request: Request) -> Response:
-        seconds = service.config.serve.body_timeout
-        try:
-            body = await read_body(request.receive, dict(request.scope["headers"]), _WEIGHTS_BODY, seconds)
-        except ClientGoneError:
-            raise ApiError(400, "the client left") from None
-        return _json(await update_weights(service, parse(WeightsRequest, body)))
+    return [
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{model:path}", one_model, methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+        Route("/openapi.json", openapi, methods=["GET"]),
+    ]
 
-    chat = Generation(service, partial(parse, ChatRequest), ChatForm, maker.chat)
-    completion = Generation(service, partial(parse, CompletionRequest), CompletionForm, maker.completion)
-    kept = KeptConversations()
-    messages = Generation(service, read_message, MessageForm, maker.chat)
-    responses = Generation(service, partial(read_response, kept), partial(ResponseForm, kept), maker.chat)
 
-    async def count(request: Request) -> Response:
-        limits = service.config.serve
-        try:
-            most = int(limits.max_body_mb * 1e6)
-            body = await read_body(request.receive, dict(request.scope["headers"]), most, limits.body_timeout)
-        except ClientGoneError:
-            raise ApiError(400, "the client left") from None
-        loop = asyncio.get_running_loop()
-        tokens = await loop.run_in_executor(service.reader(LARGE), lambda: count_message(maker, body))
-        return Response(json.dumps({"input_tokens": tokens}), media_type="application/json")
-
-    app = Starlette(
-        routes=[
-            Route("/v1/models", models, methods=["GET"]),
-            Route("/v1/models/{model:path}", one_model, methods=["GET"]),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/completions", completion, methods=["POST"]),
-            Route("/v1/responses", responses, methods=["POST"]),
-            Route("/v1/messages", messages, methods=["POST"]),
-            Route("/v1/messages/count_tokens", count, methods=["POST"]),
-            Route("/v1/weights", weights, methods=["POST"]),
-            Route("/health", health, methods=["GET"]),
-            Route("/metrics", metrics, methods=["GET"]),
-            Route("/openapi.json", openapi, methods=["GET"]),
-        ],
-        exception_handlers={ApiError: _refuse, HTTPException: _unrouted, Exception: _failed},
-    )
-    app.router.redirect_slashes = False
-    settings = service.config.serve
-    return Access(app, service.token, Hosts(settings.host, settings.allowed_hosts), service.metrics)
+async def _body(request: Request, most: int, seconds: float) -> bytes:
+    """Read the body of a request, of at most so many bytes and within so many seconds."""
+    try:
+        return await read_body(request.receive, dict(request.scope["headers"]), most, seconds)
+    except ClientGoneError:
+        raise ApiError(400, "the client left") from None
 
 
 def _json(answer: Answer) -> Response:
