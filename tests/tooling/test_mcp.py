@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from whet.tools.env import Toolbox, ToolEnv, ToolLimits
 from whet.tools.loading import close_tools, load_tools
 from whet.types import Prompt
 
-pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs whet[mcp]")
 SERVER = Path(__file__).with_name("mcp_server.py")
 STDIO = f"mcp:{sys.executable} {SERVER}"
 
