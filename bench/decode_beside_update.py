@@ -6,10 +6,11 @@
 The learner updates on made-up samples while a thread decodes `--batches` sequences, on streams of the same priority,
 with decoding preferred, or on parts of the GPU's processors (green contexts). For each way and batch:
 
-1. `alone`: milliseconds of a token of the whole batch before and after, while nothing else runs;
+1. `alone`: milliseconds of a token of the whole batch before and after, while nothing else runs; `whole` the same on
+   all of the GPU;
 2. `update` and `beside`: seconds of the update alone, and while decoding goes on;
 3. `drawn`: tokens of the whole batch that were drawn beside the update;
-4. `ratio`: beside / (update + drawn · alone). What took 1 one after the other takes this at once.
+4. `ratio`: beside / (update + drawn · whole). What took 1 one after the other takes this at once.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ def main() -> None:
     update = statistics.median(timed(device, learn)[0] for _ in range(3))
     print(json.dumps({"device": str(model.device), "update": update, **vars(arguments)}), flush=True)
     for batch in arguments.batches:
-        for name in arguments.ways if cuda else ["streams"]:
+        whole = 0.0  # milliseconds of a token, by the first way
+        for name in ["streams", *(way for way in arguments.ways if way != "streams")] if cuda else ["streams"]:
             try:
                 found = _both(model, batch, _way(name) if cuda else (nullcontext(), nullcontext()), learn, arguments)
             except (RuntimeError, OSError) as error:
                 found = {"failed": f"{type(error).__name__}: {error}"[:300]}
             if "drawn" in found:
-                found["ratio"] = found["beside"] / (update + found["drawn"] * found["alone"] / 1e3)
+                whole = whole or found["alone"]
+                found |= {"whole": whole, "ratio": found["beside"] / (update + found["drawn"] * whole / 1e3)}
             print(json.dumps({"way": name, "batch": batch, **found}), flush=True)
 
 

@@ -40,6 +40,9 @@ from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt, Sample, Segment
 
 
+PARTS = ["seconds", "gradient", "turns"]
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Tokens of an episode's parts."""
@@ -60,15 +63,20 @@ def main() -> None:
     made = [_episode(sizes, config.vocab_size, seed) for seed in range(arguments.episodes)]
     result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     result |= {"sizes": vars(arguments) | {"out": str(arguments.out)}}
-    result |= _times(_model(config, device, torch.float32 if device == "cpu" else torch.bfloat16), made, arguments)
-    _say(result, "seconds")
-    exact = _model(config, device, torch.float32)
-    exact.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    result |= _difference(exact, made[0], arguments.micro_batch)
-    del exact
-    _say(result, "gradient")
-    result |= _prefilled(config, device, sizes, arguments.played)
-    _say(result, "prefilled")
+    if "seconds" in arguments.parts:
+        model = _model(config, device, torch.float32 if device == "cpu" else torch.bfloat16)
+        result |= _times(model, made, arguments)
+        _say(result, "seconds")
+        del model
+    if "gradient" in arguments.parts:
+        exact = _model(config, device, torch.float32)
+        exact.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        result |= _difference(exact, made[0], arguments.micro_batch)
+        _say(result, "gradient")
+        del exact
+    if "turns" in arguments.parts:
+        result |= _prefilled(config, device, sizes, arguments.played)
+        _say(result, "prefilled")
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "tree_packing.json").write_text(json.dumps(result, indent=1))
 
@@ -187,9 +195,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     for name, default in (
         *(("turns", 20), ("episodes", 4), ("prompt", 512), ("reasoning", 192), ("answer", 64), ("observation", 192)),
-        *(("micro-batch", 12288), ("warm-up", 1), ("rounds", 3), ("played", 64)),
+        *(("micro-batch", 12288), ("warm-up", 1), ("rounds", 3), ("played", 16)),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
