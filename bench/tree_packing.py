@@ -39,7 +39,6 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt, Sample, Segment
 
-
 PARTS = ["seconds", "gradient", "turns"]
 
 
