@@ -21,6 +21,7 @@ import torch
 if TYPE_CHECKING:
     from tiny_models import MakeTiny
 
+gc.disable()  # until all tests are collected: imports leave little behind, and a tenth of their time would go into looking
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on CPU tensors; triton reads it when the first is defined
 
@@ -45,6 +46,7 @@ def pytest_collection_finish() -> None:
     """Take what is imported by now out of the garbage collector's rounds: half a million objects that stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     atexit.register(gc.unfreeze)  # triton reports what is left at the end
 
 
