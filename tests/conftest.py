@@ -21,13 +21,13 @@ import torch
 if TYPE_CHECKING:
     from tiny_models import MakeTiny
 
-gc.disable()  # until all tests are collected: imports leave little behind, and a tenth of their time would go into looking
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on CPU tensors; triton reads it when the first is defined
 
 from whet import kernels
 from whet.assets import builtin
 
+gc.disable()  # until all tests are collected: imports leave little behind, and looking takes a tenth of their time
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what is in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
 os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests have started, or the developer
