@@ -23,6 +23,8 @@ from typing import Any
 from whet.errors import UserError
 
 KEY = "worker.reward.reward_function"
+KWARGS_KEY = "worker.reward.reward_function_kwargs"
+COMBINE_KEY = "worker.reward.combine"
 DEFAULT_FUNCTION = "main"
 PICKLE = ".pickle"
 
