@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UserError
-from whet.rewards.function import COMBINE_KEY, find_function, load_module
-from whet.rewards.result import BadResultError, Scores, read_batch, read_scores
+from whet.rewards.function import COMBINE_KEY
+from whet.rewards.loading import find_function, load_module
+from whet.rewards.result import Scores
+from whet.rewards.returned import BadResultError, read_batch, read_scores
 from whet.rewards.setup import Part
 from whet.rewards.signature import BATCH, SEQUENTIAL, CallForm, RewardFunction, bind
 
