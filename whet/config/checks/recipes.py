@@ -154,11 +154,6 @@ def _history(config: Config) -> Iterator[str]:
             f"algorithm.replay_buffer.groups={buffer.groups} is more than the {buffer.size} groups that are kept "
             "(algorithm.replay_buffer.size); raise that"
         )
-    if buffer.size and rollout.plays_episodes:
-        yield (
-            "algorithm.replay_buffer.size keeps groups in checkpoints, which cannot hold images of later turns; leave "
-            "it at 0 with tools, environments and harnesses"
-        )
     if curriculum.active and rollout.n == 1 and config.algorithm.adv_estimator != "spo":
         yield (
             "data.curriculum measures pass rates by the samples of a prompt; set worker.rollout.n to 2 or more, or "
