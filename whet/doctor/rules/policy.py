@@ -100,9 +100,9 @@ class ExplodingGradients:
         before = f"; the usual one of this run is {usual:.3g}" if math.isfinite(usual) else ""
         return (
             f"in {sum(self._recent)} of the last {len(self._recent)} steps the gradient was more than "
-            f"{GRADIENT_TIMES:g} times the usual one, or not finite (actor/grad_norm {seen}{before}). Lower worker.actor.optim.lr, set "
-            "worker.actor.max_grad_norm (1.0), warm up longer (worker.actor.optim.lr_warmup_ratio), and go on from a "
-            "checkpoint before this step."
+            f"{GRADIENT_TIMES:g} times the usual one, or not finite (actor/grad_norm {seen}{before}). Lower "
+            "worker.actor.optim.lr, set worker.actor.max_grad_norm (1.0), warm up longer "
+            "(worker.actor.optim.lr_warmup_ratio), and go on from a checkpoint before this step."
         )
 
 

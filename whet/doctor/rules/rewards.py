@@ -65,8 +65,8 @@ class FailingRewards:
         return (
             f"in {self._streak.steps} steps in a row the reward function failed for more than {FAILING_SHARE:.0%} of "
             f"the samples (now {failed:.0f} of about {samples:.0f}, most often: {kind}); they count as worthless. What "
-            "it printed is in reward.log; give it more time (worker.reward.timeout), or let it return a score for every "
-            "text."
+            "it printed is in reward.log; give it more time (worker.reward.timeout), or let it return a score for "
+            "every text."
         )
 
 
@@ -128,8 +128,8 @@ class OpposedScores:
         return (
             f"the reward rose from {self._reward.first:.3f} to {self._reward.latest:.3f} while the accuracy of these "
             f"samples fell from {self._accuracy.first:.3f} to {self._accuracy.latest:.3f} (means over {OPPOSED_WINDOW} "
-            "steps): the policy is paid for something else than right answers. Look at the best samples in samples/ and "
-            "at how worker.reward.reward_function makes overall of its scores (its sign, the weight of each part)."
+            "steps): the policy is paid for something else than right answers. Look at the best samples in samples/ "
+            "and at how worker.reward.reward_function makes overall of its scores (its sign, the weight of each part)."
         )
 
 
