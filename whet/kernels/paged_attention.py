@@ -171,6 +171,39 @@ def _rows_contiguous(x: Tensor) -> bool:
     return x.stride(3) == 1 and (x.shape[2] == 1 or x.stride(2) == x.shape[3])
 
 
+@triton.jit
+def _blocks(length, split, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
+    """Oldest position in sight, and the blocks of positions of a share: from `first` to before `last`."""
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(length - WINDOW, 0)
+    first = oldest // BLOCK_N
+    last = tl.cdiv(length, BLOCK_N)
+    if SPLITS > 1:
+        share = tl.cdiv(last - first, SPLITS)
+        first += split * share
+        last = tl.minimum(first + share, last)
+    return oldest, first, last
+
+
+@triton.jit
+def _store_share(
+    out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, real_G,
+    D: tl.constexpr, SPLITS: tl.constexpr, LSE: tl.constexpr,
+):  # fmt: skip
+    """Write the result of a query, or what `_combine` needs of a share of its keys."""
+    if SPLITS == 1:
+        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
+        if LSE:
+            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
+            tl.store(peaks + flat_G, lse_G, mask=real_G)
+    else:
+        tl.store(peaks + flat_G, peak_G, mask=real_G)
+        tl.store(masses + flat_G, mass_G, mask=real_G)
+    place_GD = flat_G[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out + place_GD, acc_GD.to(out.dtype.element_ty), mask=real_G[:, None])
+
+
 # The page size comes as a plain runtime number: one compiled kernel, and so one order of operations, for all of them.
 @triton.jit(do_not_specialize=["page_shift"])
 def _attend(
@@ -202,15 +235,7 @@ def _attend(
     if NARROW:  # fp16 holds e4m3 exactly, and one instruction converts it
         q_GD = q_GD.to(tl.float16)
     # 3. The blocks of N positions that it takes: those in sight, or its share of them.
-    oldest = 0
-    if WINDOW > 0:
-        oldest = tl.maximum(length - WINDOW, 0)
-    first = oldest // BLOCK_N
-    last = tl.cdiv(length, BLOCK_N)
-    if SPLITS > 1:
-        share = tl.cdiv(last - first, SPLITS)
-        first += split * share
-        last = tl.minimum(first + share, last)
+    oldest, first, last = _blocks(length, split, BLOCK_N, WINDOW, SPLITS)
     # 4. An online softmax over them: largest score (G,), mass (G,), weighted sum of values (G, D).
     page_mask = (1 << page_shift) - 1
     keys += kv.to(tl.int64) * stride_k_head
@@ -241,16 +266,8 @@ def _attend(
         acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
         peak_G = new_peak_G
     # 5. The result, or what `_combine` needs of this share.
-    flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
-    if SPLITS == 1:
-        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
-        if LSE:
-            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
-            tl.store(peaks + flat, lse_G, mask=g < GROUP)
-    else:
-        tl.store(peaks + flat, peak_G, mask=g < GROUP)
-        tl.store(masses + flat, mass_G, mask=g < GROUP)
-    tl.store(out + flat[:, None] * D + d[None, :], acc_GD.to(out.dtype.element_ty), mask=real)
+    flat_G = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
+    _store_share(out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, g < GROUP, D, SPLITS, LSE)
 
 
 @triton.jit
