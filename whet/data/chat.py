@@ -52,7 +52,7 @@ def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) 
             f"{uid}: the prompt (column {key!r}) is a {type(prompt).__name__}; it must be text or a list of "
             "{role, content} turns."
         )
-    from whet.data.turns import read_message  # a text is no list of turns
+    from whet.data.messages import read_message  # a text is no list of turns
 
     messages = [read_message(turn, f"{uid}: turn {number}", inline) for number, turn in enumerate(prompt, start=1)]
     if messages[-1]["role"] == "assistant":

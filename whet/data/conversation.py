@@ -9,7 +9,7 @@ from typing import Any
 from whet.data.chat import Message
 from whet.data.columns import Sources
 from whet.data.formats import Columns
-from whet.data.turns import read_message
+from whet.data.messages import read_message
 from whet.errors import UserError
 
 
