@@ -72,10 +72,11 @@ style: $(READY_DEV) ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-quality: $(READY_DEV) ## check format, lint and types
+quality: $(READY_DEV) ## check format, lint and types, those of the board's page too
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy whet
+	$(BIN)/deno check --quiet --no-remote --config tools/page_types.json whet/board/page/*.js
 
 docs: $(READY_DEV) ## build the documentation's site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

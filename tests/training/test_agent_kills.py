@@ -115,7 +115,7 @@ def test_killed_at_random_moments(tmp_path: Path, few_rows: tuple[str, str], kin
         pids.unlink(missing_ok=True)
         process = start(tmp_path / "killed", "train", *SMALL, *given)
         if chance.random() < 0.8:  # once some episodes play, else while it starts
-            wanted = chance.randint(1, 20)
+            wanted = chance.randint(1, 20 if steps > 2 else 4)  # long before the end, which a busy machine would miss
             process.wait_for(lambda wanted=wanted: pids.exists() and pids.read_text().count("\n") >= wanted)
         process.process.join(chance.uniform(0, 0.3))
         if process.process.exitcode is not None:
@@ -125,7 +125,7 @@ def test_killed_at_random_moments(tmp_path: Path, few_rows: tuple[str, str], kin
         assert not left(pids, process.process.pid), f"seed {seed}"
     code, text = train(tmp_path / "killed", *given)
     assert code == 0, text
-    assert deaths, f"seed {seed}"
+    assert deaths or steps == 2, f"seed {seed}"  # a short run may be over before its kill
     alone = run_folder(tmp_path / "alone")
     assert prompts(run) == prompts(alone), f"seed {seed}"
     assert comparable(run, steps) == comparable(alone, steps), f"seed {seed}"

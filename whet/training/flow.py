@@ -26,6 +26,7 @@ from whet.training.measure import StepClock
 from whet.training.pending import Waiting, load_waiting, save_waiting
 from whet.training.rollouts import Rollouts, sampling_params
 from whet.training.schedule import Schedule
+from whet.training.staleness import choose
 from whet.types import Group, Sample
 
 if TYPE_CHECKING:
@@ -184,28 +185,9 @@ class Flow(BatchMaker):
         return taken
 
     def _choose(self, count: int, version: int, ready: list[int]) -> list[int] | None:
-        """Choose the groups to take of those that are ready, or None to wait for older ones.
-
-        Groups that were handed in under version v are taken by a step of version v + max_staleness at the latest. A
-        step takes G groups. If more than j·G groups were to stay that have at most j steps left, some of them could not
-        be taken in time: the excess of each age has to be among those that are taken now.
-        """
-        age = {number: version - each.version for number, each in self._waiting.items()}
-        bound, taken = self._config.trainer.max_staleness, list[int]()
-        per_step = groups_per_step(self._config)
-        for least in range(bound, -1, -1):  # the oldest first
-            steps_left = bound - least  # that a group of this age has after this one
-            excess = sum(each >= least for each in age.values()) - steps_left * per_step
-            chosen = sum(age[number] >= least for number in taken)
-            for number in ready:
-                if chosen >= excess:
-                    break
-                if age[number] >= least and number not in taken:
-                    taken.append(number)
-                    chosen += 1
-            if chosen < min(excess, count):
-                return None
-        return [*taken, *(number for number in ready if number not in taken)][:count]
+        """Choose the groups to take of those that are ready, or None to wait for older ones."""
+        ages = {number: version - each.version for number, each in self._waiting.items()}
+        return choose(count, ages, ready, self._config.trainer.max_staleness, groups_per_step(self._config))
 
     def _renew_late(self, collector: Collector, version: int) -> None:
         """Drop what was sampled of groups that are not ready and would be too old for the next step."""

@@ -164,6 +164,11 @@ class AlgorithmConfig:
     )
 
     @property
+    def refills(self) -> bool:
+        """True if a step draws prompts until enough groups pass a filter."""
+        return self.filter_groups.enable or self.online_filtering
+
+    @property
     def needs_dependency(self) -> bool:
         """True if the objective looks at how much tokens depend on images."""
         return self.use_vppo_on_perception or self.use_advantage_shaping
