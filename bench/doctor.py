@@ -1,8 +1,8 @@
 """Faults that the doctor names, and false alarms: short runs of the quickstart with one fault each, and clean runs.
 
 Each fault is a key, a reward function or data that somebody could get wrong; the doctor names it if one of the rules
-whose sentence says what is wrong, which are listed with it, finds something. Clean runs are the examples of algorithms under seeds of their own; any finding
-about them is a false alarm.
+whose sentence says what is wrong, which are listed with it, finds something. Clean runs
+are the examples of algorithms under seeds of their own; any finding about them is a false alarm.
 
     python bench/doctor.py [--faults] [--clean] [--only NAME ...] [--out results.jsonl] [--minutes 12]
 

@@ -60,9 +60,9 @@ def same_texts(samples: RunSamples) -> Finding | None:
         "exploited",
         samples.last_step,
         f"in step {samples.last_step} {sum(counts.values())} of {len(rows)} responses have the highest reward "
-        f"({best:.3g}) for a text that has it for prompts with other answers too, such as {text[:80]!r}: {count} times, "
-        f"for {len(answers[text])} answers. The reward function can be satisfied without an answer. Score that text by "
-        "hand and close the gap.",
+        f"({best:.3g}) for a text that prompts with other answers share, such as {text[:80]!r} ({count} times, for "
+        f"{len(answers[text])} answers): the reward function can be satisfied without an answer. Score that text "
+        "by hand and close the gap.",
     )
 
 
