@@ -25,7 +25,7 @@ export const CHINESE = {
   length: "长度", "{0} samples": "{0} 个样本", "{0} metrics": "{0} 个指标",
   "First sample": "第一个样本", "Second sample": "第二个样本", "Other run": "另一个运行", "There is no sample of this row in one of the runs.": "其中一个运行没有这一行的样本。", "step {0}, sample {1}: reward {2}": "第 {0} 步，样本 {1}：奖励 {2}",
   Difference: "差异", "The texts are the same.": "文本相同。", "Struck out: only in the first. Underlined: only in the second.": "删除线：仅在第一个；下划线：仅在第二个。", prompt: "提示", compare: "对比",
-  Resample: "重新采样", "Draw it again": "重新抽取", "Likeliest alternatives": "最可能的替代", "Keep the first tokens": "保留前几个词元", "then this token": "然后是此词元", Temperature: "温度", Continuations: "续写数", "another prompt": "另一个提示", Branch: "分支", Cancel: "取消", none: "无", "the run's": "运行的温度", "the sample's": "样本的提示",
+  Resample: "重新采样", "Draw it again": "重新抽取", "Likeliest alternatives": "最可能的替代", "Keep the first tokens": "保留前几个词元", "then this token": "然后是此词元", Temperature: "温度", Continuations: "续写数", "another prompt": "另一个提示", "by the run itself, after its current step": "由运行自身在当前步后抽取", Branch: "分支", Cancel: "取消", none: "无", "the run's": "运行的温度", "the sample's": "样本的提示",
   "drawing; the first time weights are loaded": "抽取中；第一次需加载权重", "waiting: {0} before this one": "等待中：前面还有 {0} 个", cancelled: "已取消", "Numbers under the pointer now name the likeliest tokens.": "指针下的数值现在列出最可能的词元。",
   "token by token": "逐词元", "by text and length": "按文本和长度", "Equal, {0}: {1} tokens.": "相同（{0}）：{1} 个词元。", "Different.": "不同。", "Different from token {0} on.": "从第 {0} 个词元起不同。",
   "Stop after this step": "此步后停止", "Save now": "立即保存", "Validate now": "立即验证", "Stop {0} after its current step?": "在当前步后停止 {0}？", "asked: {0}": "已请求：{0}",

@@ -25,7 +25,8 @@ export async function showSample(view) {
     h("section", {}, h("h2", {}, t("Note of {0}", name)), h("pre", { class: "text", tabindex: 0 }, String(text))),
   );
   const tokens = h("div", {});
-  const resample = view.about.resample ? resampleBox(run, { split, step: Number(step), row: Number(row) }, sample.tokens, learnt) : null;
+  const running = (await view.runs()).some((each) => each.id === run && each.status === "running");
+  const resample = view.about.resample ? resampleBox(run, { split, step: Number(step), row: Number(row) }, sample.tokens, learnt, view.about.control && running) : null;
   const draw = () => fill(tokens, sample.tokens ? tokenBox(sample.tokens, (place) => resample?.choose(place), (place) => pictures(run, sample, place)) : words(sample, "response", "whole"));
   /** @param {any[][]} alternatives */
   function learnt(alternatives) {
