@@ -97,6 +97,7 @@ def _scenario(plan: Plan, costs: Costs | None, sample: int | None, reward: float
         slots=max(1, min(work.slots, made.memory.running)),
         prompt=work.prompt_mean,
         apart=sample is not None,
+        resumed=made.subject.machine.fit.sampled_host_s,
         sync=made.times.weights,
         reward=reward,
     )
