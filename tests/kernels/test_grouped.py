@@ -7,7 +7,9 @@ import torch
 from kernels.conftest import DEVICE
 
 from whet.kernels import routing
-from whet.kernels.grouped import grouped_linear, grouped_outer
+from whet.kernels.glu import glu
+from whet.kernels.grouped import grouped_glu, grouped_linear
+from whet.kernels.grouped_gradients import grouped_outer
 from whet.kernels.routing import Groups, combine, group, route
 
 
@@ -73,6 +75,31 @@ def test_a_grouped_product_is_every_experts_own(gather: bool, scatter: bool) -> 
     back = grouped_linear(_random(N * K, OUT, seed=3), weight.transpose(1, 2), groups)
     expected = _reference(_random(N * K, OUT, seed=3), weight.transpose(1, 2), experts, groups)
     torch.testing.assert_close(back, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
+def test_a_gated_unit_behind_the_product_changes_nothing(activation: str) -> None:
+    experts = _experts(23, 5, 2)
+    groups = group(experts, 5)
+    x, weight = _random(23, 40, seed=1), _random(5, 140, 40, seed=2)
+    expected = glu(grouped_linear(x, weight, groups, gather=True), activation)
+    torch.testing.assert_close(grouped_glu(x, weight, groups, activation), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("N", [3, 23, 90])
+def test_rows_in_8_bits_are_multiplied_with_their_scales(N: int) -> None:
+    groups = group(_experts(N, 5, 2), 5)
+    x, weight = _random(N, 48, seed=1), _random(5, 64, 48, seed=2)
+    scales = _random(N, 1, seed=3).abs(), _random(5 * 64, 1, seed=4).abs()
+    narrow = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
+    wide_x, wide_weight = (each.float() for each in narrow)
+    wide_x, wide_weight = wide_x * scales[0], wide_weight * scales[1].view(5, 64, 1)
+    expected = grouped_linear(wide_x, wide_weight, groups, gather=True)
+    found = grouped_linear(*narrow, groups, True, False, scales)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+    act = grouped_glu(*narrow, groups, "silu", scales).float()
+    torch.testing.assert_close(act, glu(found, "silu").float(), rtol=2e-2, atol=2e-2 * float(act.abs().max()))
 
 
 @pytest.mark.parametrize("add", [False, True])
