@@ -137,7 +137,7 @@ def test_products_of_experts_take_rounded_factors() -> None:
     experts = model.base_model.layers[0].mlp.experts
     weight = experts.gate_up_proj.detach()
     x = torch.randn(5, weight.shape[2], device=DEVICE, dtype=weight.dtype)
-    groups = group(torch.tensor([[0, 1], [3, 0], [1, 3], [0, 2], [2, 1]], dtype=torch.int32, device=DEVICE), 4)
+    groups = group(torch.tensor([[0, 1], [3, 0], [1, 3], [0, 2], [2, 1]], dtype=torch.int32, device=DEVICE), 4, 16)
     own = rounded(weight.flatten(0, 1)).widened(weight.dtype).view_as(weight)
     expected = grouped_linear(rounded(x).widened(x.dtype), own, groups, True)
     with Fp8Mode(weights):

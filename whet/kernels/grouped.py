@@ -1,8 +1,8 @@
 """Grouped products: every expert's weight times the rows of its pairs, plain or with the gated unit behind them.
 
-Pairs are sorted by expert (`routing.Groups`), and the host does not know how many an expert has: programs find theirs
-from the ends of the groups, and those that find nothing are idle. A row's bits depend on its expert's weight and on
-the row alone for a given tile, which is chosen by the number of pairs. Gradients of weights are in
+Pairs are sorted by expert and cut into tiles (`routing.Groups`). The host does not know how many an expert has: there
+are programs for as many tiles as there may be, and those without one are idle. A row's bits depend on its expert's
+weight and on the row alone for a given tile, which is chosen by the number of pairs. Gradients of weights are in
 `grouped_gradients.py`.
 
 Both functions can be overridden through torch's published interface: a `TorchFunctionMode` sees their calls.
@@ -33,20 +33,21 @@ def _dot(x_MK, w_KN, acc, SWAP: tl.constexpr):
     return acc
 
 
-@triton.jit
+# The number of tiles changes from batch to batch: a multiple of 16 would otherwise be one more compilation.
+@triton.jit(do_not_specialize=["T"])
 def _linear(
     x,
     weight,
     out,
     pairs,
-    ends,
+    tiles_3T,
     x_scales,
     w_scales,
     stride_x,
     stride_e,
     stride_o,
     stride_i,
-    E,
+    T,
     OUT,
     IN: tl.constexpr,
     K: tl.constexpr,
@@ -56,7 +57,6 @@ def _linear(
     GLU: tl.constexpr,
     SILU: tl.constexpr,
     SWAP: tl.constexpr,
-    BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -64,17 +64,11 @@ def _linear(
     """BLOCK_M pairs of one expert and BLOCK_N columns of its output; with GLU the weight has 2 · OUT rows."""
     columns = tl.cdiv(OUT, BLOCK_N)
     tile = tl.program_id(0) // columns
-    # 1. The expert whose pairs this tile has: experts have ceil(pairs / BLOCK_M) tiles each, one after the other.
-    e = tl.arange(0, BLOCK_E)
-    end_E = tl.load(ends + e, mask=e < E, other=0)
-    start_E = tl.load(ends + e - 1, mask=(e > 0) & (e < E), other=0)
-    tiles_E = tl.cdiv(tl.maximum(end_E - start_E, 0), BLOCK_M)
-    before_E = tl.cumsum(tiles_E, axis=0) - tiles_E
-    mine_E = (before_E <= tile) & (tile < before_E + tiles_E)
-    expert = tl.sum(tl.where(mine_E, e, 0), axis=0).to(tl.int64)
-    first = tl.sum(tl.where(mine_E, start_E + (tile - before_E) * BLOCK_M, 0), axis=0)
-    stop = tl.sum(tl.where(mine_E, end_E, 0), axis=0)
-    if first < stop:
+    # 1. The expert of this tile, and its pairs: places from `first` to `stop`.
+    expert = tl.load(tiles_3T + tile).to(tl.int64)
+    first = tl.load(tiles_3T + T + tile)
+    stop = tl.load(tiles_3T + 2 * T + tile)
+    if expert >= 0:
         # 2. Rows of the input and of the output (M,), and columns (N,).
         place = first + tl.arange(0, BLOCK_M)
         real = place < stop
@@ -166,51 +160,54 @@ def _launch(
     x: Tensor, weight_ERI: Tensor, groups: Groups, out: Tensor, scales: Scales | None, GLU: bool, **how: bool
 ) -> None:
     """One program for each tile that an expert may have, and each of its columns."""
-    (E, _, IN), (S, OUT) = weight_ERI.shape, out.shape
+    (_, _, IN), (S, OUT), T = weight_ERI.shape, out.shape, groups.tiles_3T.shape[1]
     if not S:
         return
     x = x if x.stride(1) == 1 else x.contiguous()
-    sizes = _tiles(S, E, x.dtype, GLU)
-    tiles = S // sizes["BLOCK_M"] + min(E, S)  # no expert wastes more than one tile
-    _linear[(tiles * triton.cdiv(OUT, sizes["BLOCK_N"]),)](
+    sizes = _tiles(groups.rows, x.dtype, GLU)
+    _linear[(T * triton.cdiv(OUT, sizes["BLOCK_N"]),)](
         x,
         weight_ERI,
         out,
         groups.pairs_S,
-        groups.ends_E,
+        groups.tiles_3T,
         *((out, out) if scales is None else scales),
         x.stride(0),
         *weight_ERI.stride(),
-        E,
+        T,
         OUT,
         IN=IN,
         K=groups.K,
         SCALED=scales is not None,
         GLU=GLU,
-        BLOCK_E=max(16, triton.next_power_of_2(E)),
+        BLOCK_M=groups.rows,
         **how,
         **sizes,
     )
 
 
-def _tiles(S: int, E: int, dtype: torch.dtype, glu: bool) -> dict[str, Any]:
-    """Sizes of tiles by the mean number of pairs of an expert: few pairs are bound by reading weights."""
-    each = S / E
+def tile_rows(pairs: int, experts: int, dtype: torch.dtype) -> int:
+    """Rows of a tile, by the mean number of pairs of an expert: few pairs are bound by reading weights."""
+    each = pairs / experts
     if dtype == torch.float32:
-        return _tile(16 if each <= 16 else 32, 64, 32, 4, 2)
-    wide = 64 if glu else 128  # with a gated unit two tiles of weights are on their way at once
+        return 16 if each <= 16 else 32
+    return 16 if each <= 12 else 32 if each <= 24 else 64 if each <= 96 else 128
+
+
+def _tiles(rows: int, dtype: torch.dtype, glu: bool) -> dict[str, Any]:
+    """Other sizes of a tile of so many rows; with a gated unit two tiles of weights are on their way at once."""
+    if dtype == torch.float32:
+        return _tile(64, 32, 4, 2)
+    wide = 64 if glu else 128
+    if rows == 128:
+        return _tile(2 * wide, 128 if dtype == torch.float8_e4m3fn else 64, 8, 3)
     if dtype == torch.float8_e4m3fn:
-        return _tile(16 if each <= 12 else 32 if each <= 24 else 64, wide, 128, 4, 4, each <= 96)
-    if each <= 12:
-        return _tile(16, 64, 128, 4, 3)
-    if each <= 24:
-        return _tile(32, wide, 128, 4, 3)
-    if each <= 96:
-        return _tile(64, wide, 64, 4, 3)
-    return _tile(128, 2 * wide, 64, 8, 3)
+        return _tile(wide, 128, 4, 4, swap=True)
+    if rows == 64:
+        return _tile(wide, 64, 4, 3)
+    return _tile(wide if rows == 32 else 64, 128, 4, 3)
 
 
-def _tile(rows: int, columns: int, depth: int, warps: int, stages: int, swap: bool = False) -> dict[str, Any]:
+def _tile(columns: int, depth: int, warps: int, stages: int, swap: bool = False) -> dict[str, Any]:
     """Options of a launch; `swap` lets the tensor cores take the weight's rows first."""
-    sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "SWAP": swap}
-    return sizes | {"num_warps": warps, "num_stages": stages}
+    return {"BLOCK_N": columns, "BLOCK_K": depth, "SWAP": swap, "num_warps": warps, "num_stages": stages}

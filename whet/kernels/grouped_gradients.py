@@ -115,4 +115,4 @@ def _tiles(dtype: torch.dtype) -> dict[str, Any]:
     """Sizes of a tile, and of the blocks of pairs that it is summed over."""
     if dtype == torch.float32:
         return {"BLOCK_O": 32, "BLOCK_I": 32, "BLOCK_S": 32, "num_warps": 4, "num_stages": 3}
-    return {"BLOCK_O": 128, "BLOCK_I": 128, "BLOCK_S": 64, "num_warps": 8, "num_stages": 3}
+    return {"BLOCK_O": 128, "BLOCK_I": 128, "BLOCK_S": 32, "num_warps": 4, "num_stages": 5}

@@ -146,14 +146,14 @@ def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
 def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
     most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
-    block = max(16, min(64, most // head_dim))
-    if dtype.itemsize == 1:  # half the bytes: twice the keys, so that as much is on its way
-        block = max(16, min(128, 2 * most // head_dim))
+    block, stages = max(16, min(64, most // head_dim)), 3
     # One warp holds whole rows of scores, as those of packed_attention.py do, and adds them up in the same order: the
     # two then agree to the bit. Larger heads need more warps to keep up with the memory, and agree up to rounding.
     warps = 1 if head_dim <= 64 else 4
+    if dtype.itemsize == 1:  # what is read is widened in registers: many small programs keep more of it on its way
+        block, warps, stages = 32, 1 if head_dim <= 128 else 4, 4
     # Fused multiply-adds are off: whether two roundings become one must not depend on the variant that was compiled.
-    return {"BLOCK_N": block, "num_warps": warps, "num_stages": 3, "enable_fp_fusion": False}
+    return {"BLOCK_N": block, "num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
 
 
 def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:

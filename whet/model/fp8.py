@@ -140,14 +140,19 @@ class Fp8Weights:
 
 
 def _places(model: PreTrainedModel) -> Iterator[list[Place]]:
-    """The weights of the decoder's linear layers, those that read the same input together, and those of experts."""
+    """The weights of the decoder's linear layers, those that read the same input together; of a mixture, the experts'.
+
+    Beside experts the projections of attention are small: in FP8 they take as long, and round for nothing.
+    """
+    if blocks := mixtures(model):
+        for block in blocks:
+            yield from ([Place(block.experts, name)] for name in ("gate_up_proj", "down_proj"))
+        return
     for layer in cast(Any, text_model(model)).layers:
         for part, names in zip((layer.self_attn, layer.self_attn, layer.mlp, layer.mlp), _BESIDE):
             found = [Place(base_of(getattr(part, name)), "weight") for name in names if hasattr(part, name)]
             if found:
                 yield found
-    for block in mixtures(model):
-        yield from ([Place(block.experts, name)] for name in ("gate_up_proj", "down_proj"))
 
 
 def _fits(group: list[Place]) -> bool:

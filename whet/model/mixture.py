@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from whet.kernels.glu import glu, glu_backward
-from whet.kernels.grouped import grouped_glu, grouped_linear
+from whet.kernels.grouped import grouped_glu, grouped_linear, tile_rows
 from whet.kernels.grouped_gradients import grouped_outer
 from whet.kernels.norm import add_rms_norm, add_rms_norm_backward, normalise
 from whet.kernels.routing import Groups, combine, group, route
@@ -79,7 +79,7 @@ class _Mixture(torch.autograd.Function):
         experts_NK, weights_NK = route(F.linear(y_NH, router_EH), experts.top_k, experts.normalised, known_NK)
         if routing is not None:
             routing[0].note(routing[1], experts_NK)
-        groups = group(experts_NK, len(router_EH))
+        groups = group(experts_NK, len(router_EH), tile_rows(experts_NK.numel(), len(router_EH), y_NH.dtype))
         # 2. Gate and up of every pair, (S, 2I) where they are kept, and the gated unit, (S, I).
         gate_up_S2I = grouped_linear(y_NH, gate_up_E2IH, groups, gather=True) if keep else None
         act_SI = (
@@ -101,7 +101,7 @@ class _Mixture(torch.autograd.Function):
             *groups[:2],
         )
         ctx.norm, ctx.activation, ctx.top_k = (norm.eps, norm.offset), activation, experts.top_k
-        ctx.normalised = experts.normalised
+        ctx.normalised, ctx.rows = experts.normalised, groups.rows
         ctx.set_materialize_grads(False)
         return out_NH, sum_NH
 
@@ -110,16 +110,16 @@ class _Mixture(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, experts_NK, weights_NK, pairs_S, ends_E = (
+        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, experts_NK, weights_NK, *sorted_ = (
             ctx.saved_tensors
         )
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * 5)
-        needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, ctx.top_k)
+        needed, groups = ctx.needs_input_grad, Groups(*sorted_, ctx.top_k, ctx.rows)
         y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1])
         if gate_up_S2I is None:
             gate_up_S2I = grouped_linear(y_NH, gate_up, groups, gather=True)
-        grad_out, pairs_S = grad_out.contiguous(), pairs_S.long()
+        grad_out, pairs_S = grad_out.contiguous(), groups.pairs_S.long()
         # 1. The second projection: (S, I) before the weights of the pairs, which meet it here.
         unweighted_SI = grouped_linear(grad_out, down.transpose(1, 2), groups, gather=True)
         weights_S1 = weights_NK.flatten()[pairs_S, None]
