@@ -97,6 +97,12 @@ def recipes() -> dict[str, Recipe]:
             make=_maker("sentences.make_sentences"),
             suffix=".parquet",
         ),
+        "collect": Recipe(
+            version=_version("collect.py", "drawing.py", "questions.py", "vision_model.py", weights="collect"),
+            splits=("train", "test"),
+            disk=10 << 20,
+            make=_maker("collect.make_collect"),
+        ),
         "guess": Recipe(
             version=_version("guess.py", "quickstart.py", weights="guess"),
             splits=("train", "test"),

@@ -49,6 +49,7 @@ class Scenario:
     ahead: int | None = None  # batches that are sampled ahead; None is `staleness`
     partial: bool = False  # weights arrive in the middle of responses
     recompute_cache: bool = False  # keys and values are computed again with new weights
+    resumed: float = 0.0  # seconds of the host for each sample that is interrupted by that and goes on
     sync: float = 0.0  # seconds in which new weights reach the engines
     reward: float = 0.0  # seconds from a group's last token to its rewards
 
@@ -137,13 +138,13 @@ class _Engine:
             ended.append(number)
         return ended
 
-    def pause(self, at: float, seconds: float, recompute: bool) -> None:
-        """Take new weights; `recompute` reads everything in the cache again."""
+    def pause(self, at: float, seconds: float, recompute: bool = False, resumed: float = 0.0) -> None:
+        """Take new weights; `recompute` reads everything in the cache again, after `resumed` seconds a sample."""
         self.advance_to(at)
         again = (
             self.cached * (self.cost.prefill if self.cost.reread is None else self.cost.reread) if recompute else 0.0
         )
-        self.now = max(self.now, at) + seconds + again
+        self.now = max(self.now, at) + seconds + again + (self.load * resumed if recompute else 0.0)
         self.busy += again
 
 
@@ -194,7 +195,7 @@ class _Simulation:
                 heapq.heappush(self.events, (now + scenario.reward, next(self.order), "scored", group))
         if engine.draining and not engine.running:
             engine.draining = False
-            engine.pause(now, scenario.sync, recompute=False)
+            engine.pause(now, scenario.sync)
         engine.admit(now)
         return now
 
@@ -216,7 +217,7 @@ class _Simulation:
         self.learning, self.learned = True, self.learned + seconds
         if not scenario.apart:
             for engine in self.engines:
-                engine.pause(now, seconds, recompute=False)
+                engine.pause(now, seconds)
         heapq.heappush(self.events, (now + seconds, next(self.order), "learned", self.version))
 
     def _take_weights(self, now: float) -> None:
@@ -226,7 +227,7 @@ class _Simulation:
             if engine.running and not self.scenario.partial:
                 engine.draining = True  # takes the weights when what it decodes is finished
             else:
-                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache)
+                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache, self.scenario.resumed)
                 engine.admit(now)
 
     def _start_groups(self, now: float) -> None:

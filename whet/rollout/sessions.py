@@ -65,6 +65,7 @@ class Recording:
         the size that the model sees.
         """
         self.prompt, self._template, self._spell, self._reader = prompt, template, spell, reader
+        self._started = prompt  # of the first call, until it is recorded
         self.turns: list[Turn] = []
         self.segments: list[Segment] = []
         own = zip(given, prompt.media.images if prompt.media is not None else ())
@@ -103,14 +104,15 @@ class Recording:
     def start(self, asked: Asked) -> Prompt | Sample:
         """Return what the engine continues."""
         if not self.turns:
-            return self._prompt(asked)
+            self._started = self._prompt(asked)
+            return self._started
         added = Segment(asked.added, by_model=False, restart=asked.restart, media=self._media(asked.shown))
         return Sample(self.prompt, [*self.segments, added], "stop")
 
     def take(self, asked: Asked, sample: Sample, read: Callable[[list[int]], Message]) -> Turn:
         """Record the turn that an engine wrote behind `start(asked)`; `read` makes a message of its ids."""
         if not self.turns:
-            self.prompt = sample.prompt
+            self.prompt = self._started
             before = 0
         else:
             before = len(self) + len(asked.added)
