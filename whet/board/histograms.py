@@ -31,9 +31,9 @@ def histograms(file: SampleFile) -> dict[str, Any]:
 
 def _bins(values: Sequence[float], whole: bool) -> list[dict[str, float]]:
     low, high = min(values), max(values)
-    alike: dict[float, list[float]] = {}  # advantages that differ by rounding alone are one value
+    alike: dict[float, list[float]] = {}  # by what is shown of them; advantages differ by rounding
     for value in values:
-        alike.setdefault(float(f"{value:.6g}"), []).append(value)
+        alike.setdefault(float(f"{value:.3g}"), []).append(value)
     if len(alike) <= _BINS and not (whole and high - low >= _BINS):
         return [{"low": min(each), "high": max(each), "count": len(each)} for _, each in sorted(alike.items())]
     width = (high - low) / _BINS
