@@ -4,8 +4,11 @@
     python bench/async_gpu.py --tiny --steps 6       # the same lines on a CPU, in a minute
 
 Writes a model of random weights, trains it by `whet train` once for each setting (see async_engine.py for the lengths)
-and prints a line of JSON for each: tokens a second over the steps behind `--warm-up`, the parts of a step, what waited,
-and the 50th and 99th percentile of lengths. Every setting trains on the same prompts.
+and prints a line of JSON for each: tokens trained a second, the parts of a step, what waited, and the 50th and 99th
+percentile of lengths. Every setting trains on the same prompts, as many in each step.
+
+Steps that count are those behind `--warm-up` and before the last ones, in which nothing is sampled ahead any more: as
+much is in flight at the end of the time as was at its beginning.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from gpu_shapes import write_random
 
 from whet.assets import builtin
+from whet.planning.lengths import read_lengths
 from whet.tracking import read_metrics
 
 HERE = Path(__file__).parent
@@ -34,7 +38,13 @@ SETTINGS = {
     "synchronous": [],
     "staleness 1": ["trainer.max_staleness=1"],
     "staleness 4, 1 ahead": ["trainer.max_staleness=4", "trainer.steps_ahead=1"],
+    "staleness 4, 1 ahead, cache kept": [
+        "trainer.max_staleness=4",
+        "trainer.steps_ahead=1",
+        "worker.rollout.recompute_cache=false",
+    ],
 }
+AHEAD = 1  # steps' worth of groups that the settings sample ahead
 
 
 def main() -> None:
@@ -43,6 +53,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a tiny model and short responses, for a CPU")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--longest", type=int, default=4000, help="tokens of a response at most")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("keys", nargs="*", help="further keys of the config")
@@ -56,22 +67,23 @@ def main() -> None:
         for name in args.settings:
             begun = time.time()
             run = folder / name.replace(" ", "_").replace(",", "")
-            _train(folder, run, args.tiny, [f"trainer.max_steps={args.steps}", *SETTINGS[name], *args.keys])
+            keys = [f"trainer.max_steps={args.steps}", *SETTINGS[name], *args.keys]
+            _train(folder, run, args.tiny, 96 if args.tiny else args.longest, keys)
             line = {"setting": name, **_summary(run, args.warm_up), "wall_s": time.time() - begun}
-            print(json.dumps(line), flush=True)
+            print(json.dumps({key: value for key, value in line.items() if key != "lengths"}), flush=True)
             if args.out is not None:
                 with args.out.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
 
-def _train(folder: Path, run: Path, tiny: bool, keys: list[str]) -> None:
+def _train(folder: Path, run: Path, tiny: bool, longest: int, keys: list[str]) -> None:
     quickstart = builtin("whet/quickstart", say=print)
-    sizes = (8, 64, 96) if tiny else (64, 512, 4000)
+    sizes = (8, 64) if tiny else (64, 512)
     settings = {
         "data.train_files": quickstart / "train.jsonl",
         "data.prompt_key": "problem",
         "data.max_prompt_length": 64,
-        "data.max_response_length": sizes[2],
+        "data.max_response_length": longest,
         "data.rollout_batch_size": sizes[0],
         "data.shuffle": "false",
         "worker.actor.model.model_path": folder / "model",
@@ -90,26 +102,29 @@ def _train(folder: Path, run: Path, tiny: bool, keys: list[str]) -> None:
         "trainer.quiet": "true",
     }
     arguments = [f"config={folder / 'empty.yaml'}", *(f"{key}={value}" for key, value in settings.items()), *keys]
-    environment = os.environ | ({"WHET_BENCH_MEDIAN": "10"} if tiny else {})
+    environment = os.environ | {"WHET_BENCH_MEDIAN": str(longest / 16)}
     subprocess.run([sys.executable, "-m", "whet", "train", *arguments], check=True, env=environment, stdout=sys.stderr)
 
 
 def _summary(run: Path, warm_up: int) -> dict[str, object]:
-    import pyarrow.parquet as parquet
-
-    lines = [line for line in read_metrics(run / "metrics.jsonl") if line["step"] > warm_up]
-    seconds = sum(line["timing_s/step"] for line in lines)
-    tables = [parquet.read_table(path) for path in sorted((run / "samples").glob("train_*.parquet"))]
-    lengths = sorted(length for table in tables for length in table.column("length").to_pylist())
+    whole = read_metrics(run / "metrics.jsonl")
+    lines = whole[warm_up : len(whole) - AHEAD]
+    steps = sorted(line["timing_s/step"] for line in lines)
+    logged = read_lengths(run)
+    lengths = sorted(logged)
     found: dict[str, object] = {
-        "tokens_per_s": sum(line["perf/total_tokens"] for line in lines) / seconds,
-        "step_s": [round(line["timing_s/step"], 2) for line in lines],
-        "p50": lengths[len(lengths) // 2] if lengths else None,
-        "p99": lengths[len(lengths) * 99 // 100] if lengths else None,
+        "tokens_per_s": sum(line["perf/total_tokens"] for line in lines) / sum(steps),
+        "step_s": [round(line["timing_s/step"], 2) for line in whole],
+        "step_median_s": statistics.median(steps),
+        "step_range_s": (steps[0], steps[-1]),
+        "tokens": [line["perf/total_tokens"] for line in whole],
+        "p50": lengths[len(lengths) // 2],
+        "p99": lengths[len(lengths) * 99 // 100],
+        "lengths": logged,
     }
     for name in ("timing_s/rollout", "timing_s/update", "timing_s/old_log_probs", "response_length/mean"):
         found[name] = statistics.mean(line.get(name, 0.0) for line in lines)
-    for name in ("async/staleness_mean", "async/learner_idle", "async/sampler_idle"):
+    for name in ("async/staleness_mean", "async/staleness_max", "async/learner_idle", "async/sampler_idle"):
         if name in lines[-1]:
             found[name] = statistics.mean(line[name] for line in lines)
     return found

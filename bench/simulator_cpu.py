@@ -1,11 +1,12 @@
-"""The simulator's synchronous case against a real run on a CPU.
+"""The simulator against real runs on a CPU, synchronous and asynchronous.
 
 1. Measure what decoding and updating cost, each alone: the native engine with fixed lengths, the learner with made-up
    samples.
-2. Train the quickstart and note the seconds of its steps and the lengths of its responses.
-3. Simulate those steps from the costs and the lengths, and compare.
+2. Train the quickstart with each bound of `--staleness` and note the seconds of its steps and the lengths of its
+   responses.
+3. Simulate those steps from the costs and the lengths, and compare. Sampling and learning take turns in this process.
 
-    python bench/simulator_cpu.py [--steps 10] [--processor-time]
+    python bench/simulator_cpu.py [--steps 10] [--staleness 0 1 2] [--processor-time]
 
 `--processor-time` counts the process's own seconds instead of the clock's, for a machine that others use too.
 """
@@ -20,6 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+WARM_UP = 2  # steps that do not count, besides those in which sampling gets ahead
+
 
 def main() -> None:
     arguments = _arguments()
@@ -29,53 +32,75 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from whet.config import load_config
+
+    examples = Path(__file__).parent.parent / "examples"
+    keys = [
+        f"config={examples / 'quickstart.yaml'}",
+        f"trainer.max_steps={arguments.steps}",
+        "trainer.val_before_train=false",
+        "trainer.val_freq=-1",
+        "trainer.device=cpu",
+        "trainer.quiet=true",
+        *arguments.keys,
+    ]
+    config = load_config(keys)
+    decode, update = _decode_cost(config), _update_cost(config)
+    print(
+        f"decode: {1e3 * decode[0]:.3f} ms a step, {1e6 * decode[1]:.2f} us a sequence, "
+        f"{1e3 * decode[2]:.3f} ms a sample; update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
+    )
+    rest = None
+    for bound in arguments.staleness:
+        with tempfile.TemporaryDirectory() as folder:
+            rest = _compare(keys, bound, Path(folder) / "run", decode, update, rest)
+
+
+def _compare(
+    keys: list[str],
+    bound: int,
+    run: Path,
+    decode: tuple[float, float, float],
+    update: tuple[float, float],
+    rest: float | None,
+) -> float:
+    """Train and simulate with a bound; `rest` is what a synchronous step takes besides sampling and updating."""
+    from whet.cli import main as whet
+    from whet.config import load_config
     from whet.planning.decoding import DecodeCost
+    from whet.planning.lengths import read_lengths
     from whet.planning.simulate import Scenario, UpdateCost, simulate
     from whet.tracking import read_metrics
 
-    examples = Path(__file__).parent.parent / "examples"
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        keys = [
-            f"config={examples / 'quickstart.yaml'}",
-            f"trainer.max_steps={arguments.steps}",
-            "trainer.val_before_train=false",
-            "trainer.val_freq=-1",
-            f"trainer.save_checkpoint_path={run}",
-            "trainer.device=cpu",
-        ]
-        config = load_config(keys)
-        base, per_sequence, per_prompt = _decode_cost(config)
-        fixed, per_token = _update_cost(config)
-        from whet.cli import main as whet
-
-        if code := whet(["train", *keys]):
-            sys.exit(code)
-        lines = read_metrics(run / "metrics.jsonl")[2:]  # the first two warm up
-        from whet.planning.lengths import read_lengths
-
-        lengths = read_lengths(run)[2 * 32 * 8 :]
+    keys = [*keys, f"trainer.max_staleness={bound}", f"trainer.save_checkpoint_path={run}"]
+    if code := whet(["train", *keys]):
+        sys.exit(code)
+    config, lines = load_config(keys), read_metrics(run / "metrics.jsonl")
+    if rest is None:
+        rest = statistics.median(
+            line["timing_s/step"] - line["timing_s/rollout"] - line["timing_s/update"] for line in lines[WARM_UP:]
+        )
     prompt = statistics.mean(line["prompt_length/mean"] for line in lines)
-    rest = statistics.median(
-        line["timing_s/step"] - line["timing_s/rollout"] - line["timing_s/update"] for line in lines
-    )
     scenario = Scenario(
         engines=1,
-        decode=DecodeCost(base, per_sequence, 0.0, prefill=per_prompt / prompt),
-        update=UpdateCost(fixed + rest, per_token),
+        decode=DecodeCost(decode[0], decode[1], 0.0, prefill=decode[2] / prompt),
+        update=UpdateCost(update[0] + rest, update[1]),
         batch=config.data.rollout_batch_size,
         samples=config.worker.rollout.n,
         slots=config.worker.rollout.max_num_seqs or 64,
         prompt=prompt,
+        staleness=bound,
+        ahead=config.trainer.steps_ahead,
+        partial=bound > 0,
     )
-    simulated = simulate(scenario, lengths, len(lines)).step
-    measured = statistics.median(line["timing_s/step"] for line in lines)
+    counted = slice(WARM_UP + bound, len(lines) - bound)  # at the end nothing is sampled ahead
+    simulated = statistics.mean(simulate(scenario, read_lengths(run), len(lines)).steps[counted])
+    measured = statistics.mean(line["timing_s/step"] for line in lines[counted])
     print(
-        f"decode: {1e3 * base:.3f} ms a step, {1e6 * per_sequence:.2f} us a sequence, "
-        f"{1e3 * per_prompt:.3f} ms a sample"
+        f"max_staleness={bound}: measured {measured:.3f} s a step, simulated {simulated:.3f}: "
+        f"{simulated / measured - 1:+.1%}; rest of a step {1e3 * rest:.1f} ms",
+        flush=True,
     )
-    print(f"update: {1e3 * fixed:.2f} ms, {1e6 * per_token:.2f} us a token; rest of a step: {1e3 * rest:.1f} ms")
-    print(f"measured {measured:.3f} s a step, simulated {simulated:.3f}: {simulated / measured - 1:+.1%}")
+    return rest
 
 
 def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyped-def]
@@ -145,7 +170,9 @@ def _best(work: Callable[[], object]) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processor-time", action="store_true")
+    parser.add_argument("keys", nargs="*", help="further keys of the config")
     return parser.parse_args()
 
 

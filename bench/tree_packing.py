@@ -10,7 +10,7 @@ reasoning of a turn is dropped as soon as another turn begins: every turn is a b
    sample of its own that shares nothing, and each episode as a prefix tree. Warm-up rounds do not count; the median of
    `--rounds` does.
 2. The largest relative difference of a parameter's gradient between the two, in fp32.
-3. Tokens that the native engine prefills as episodes are played, in the first turn and in later ones, with samples kept
+3. Tokens that the native engine prefills as `--played` episodes are played, and seconds of each turn, with samples kept
    between turns and without. Here nothing is rewritten: later turns have only observations to read.
 """
 
@@ -39,6 +39,8 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt, Sample, Segment
 
+PARTS = ["seconds", "gradient", "turns"]
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -60,15 +62,20 @@ def main() -> None:
     made = [_episode(sizes, config.vocab_size, seed) for seed in range(arguments.episodes)]
     result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     result |= {"sizes": vars(arguments) | {"out": str(arguments.out)}}
-    result |= _times(_model(config, device, torch.float32 if device == "cpu" else torch.bfloat16), made, arguments)
-    _say(result, "seconds")
-    exact = _model(config, device, torch.float32)
-    exact.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    result |= _difference(exact, made[0], arguments.micro_batch)
-    del exact
-    _say(result, "gradient")
-    result |= _prefilled(config, device, sizes, arguments.episodes)
-    _say(result, "prefilled")
+    if "seconds" in arguments.parts:
+        model = _model(config, device, torch.float32 if device == "cpu" else torch.bfloat16)
+        result |= _times(model, made, arguments)
+        _say(result, "seconds")
+        del model
+    if "gradient" in arguments.parts:
+        exact = _model(config, device, torch.float32)
+        exact.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        result |= _difference(exact, made[0], arguments.micro_batch)
+        _say(result, "gradient")
+        del exact
+    if "turns" in arguments.parts:
+        result |= _prefilled(config, device, sizes, arguments.played)
+        _say(result, "prefilled")
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "tree_packing.json").write_text(json.dumps(result, indent=1))
 
@@ -123,6 +130,7 @@ def _times(
     for name, samples, share in (("tree", episodes, True), ("separate", turns, False)):
         calls, train = arguments.warm_up + arguments.rounds, partial(_train, model, samples, tokens, share)
         rounds = [timed(model.device.type, train)[0] for _ in range(calls)]
+        found[f"{name}_seconds_of_rounds"] = rounds[arguments.warm_up :]
         found[f"{name}_seconds"] = statistics.median(rounds[arguments.warm_up :])
         micros = micro_batches(samples, share, tokens, 1)
         found[f"{name}_tokens"] = sum(pack([samples[i] for i in rows], share).tokens for rows in micros)
@@ -145,16 +153,21 @@ def _prefilled(config: PretrainedConfig, device: str, sizes: Sizes, episodes: in
     for keep in (True, False):
         model = _model(config, device, torch.float32 if device == "cpu" else torch.bfloat16).eval()
         engine = NativeEngine(model, None, frozenset(), max_num_seqs=episodes)  # type: ignore[arg-type]
-        seconds, read = timed(device, partial(_play, engine, config.vocab_size, sizes, episodes, keep))
+        play = partial(_play, engine, config.vocab_size, episodes=episodes, keep=keep, device=device)
+        play(replace(sizes, turns=3))  # kernels are compiled, and graphs captured
+        read, seconds = play(sizes)
         name = "kept" if keep else "not_kept"
         found |= {f"prefilled_first_turn_{name}": read[0], f"prefilled_later_turns_{name}": sum(read[1:])}
-        found |= {f"prefilled_seconds_{name}": seconds}
+        found |= {f"prefilled_in_each_turn_{name}": read, f"prefilled_seconds_{name}": sum(seconds)}
+        found |= {f"prefilled_seconds_of_each_turn_{name}": [round(each, 3) for each in seconds]}
     return found
 
 
-def _play(engine: NativeEngine, vocabulary: int, sizes: Sizes, episodes: int, keep: bool) -> list[int]:
-    """Return the tokens that were prefilled in each turn of all episodes."""
-    rng, read = random.Random(0), list[int]()
+def _play(
+    engine: NativeEngine, vocabulary: int, sizes: Sizes, episodes: int, keep: bool, device: str
+) -> tuple[list[int], list[float]]:
+    """Return the tokens that were prefilled in each turn of all episodes, and the seconds of each turn."""
+    rng, read, seconds = random.Random(sizes.turns), list[int](), list[float]()
     params = SamplingParams(max_tokens=sizes.answer, ignore_eos=True, keep=keep)
 
     def some(count: int) -> list[int]:
@@ -163,13 +176,14 @@ def _play(engine: NativeEngine, vocabulary: int, sizes: Sizes, episodes: int, ke
     starts: list[Any] = [Prompt(str(i), some(sizes.prompt), "") for i in range(episodes)]
     for _ in range(sizes.turns):
         before = engine.prefilled_tokens
-        samples = engine.generate(starts, params, range(episodes))
+        took, samples = timed(device, partial(engine.generate, starts, params, range(episodes)))
         read.append(engine.prefilled_tokens - before)
+        seconds.append(took)
         starts = [
             replace(sample, segments=[*sample.segments, Segment(some(sizes.observation), by_model=False)])
             for sample in samples
         ]
-    return read
+    return read, seconds
 
 
 def _say(result: dict[str, Any], part: str) -> None:
@@ -180,9 +194,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     for name, default in (
         *(("turns", 20), ("episodes", 4), ("prompt", 512), ("reasoning", 192), ("answer", 64), ("observation", 192)),
-        *(("micro-batch", 12288), ("warm-up", 1), ("rounds", 3)),
+        *(("micro-batch", 12288), ("warm-up", 1), ("rounds", 3), ("played", 16)),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()

@@ -29,8 +29,10 @@ Examples:
 
 def _run(arguments: list[str]) -> int:
     from whet.plots.chart import lay_out
-    from whet.plots.picture import Plot, to_png
-    from whet.plots.runs import as_arms, find_runs, panels
+    from whet.plots.curves import panels
+    from whet.plots.picture import Plot
+    from whet.plots.png import to_png
+    from whet.plots.runs import as_arms, find_runs
 
     folders, metrics, out, dark = _parse(arguments)
     runs = [run for folder in folders for run in find_runs(folder)]

@@ -19,6 +19,7 @@ class DecodeCost:
     per_token: float
     free: float = 0.0
     prefill: float = 0.0  # seconds of a prompt's token
+    reread: float | None = None  # of a token that is read again after an interruption; None is `prefill`
 
     def steps(self, count: int, sequences: int, cached: float) -> float:
         """Return the seconds of `count` steps of so many sequences, whose cache grows by a token each at every step."""

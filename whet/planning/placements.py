@@ -36,17 +36,22 @@ def rows(
     plan: Plan, costs: Costs | None, lengths: Sequence[int], bounds: Sequence[int], reward: float, steps: int
 ) -> list[Row]:
     """Simulate every placement, asynchronous ones with each bound; of divisions of the devices the fastest counts."""
-    count = plan.subject.devices.count
-    together = _scenario(plan, costs, None, reward)
+    count, config = plan.subject.devices.count, plan.question.config
+    together, recompute = _scenario(plan, costs, None, reward), config.worker.rollout.recompute_cache
+    if recompute is None:  # the cache stays where it fits beside the update
+        memory = plan.memory
+        recompute = sum(memory.update.values()) + memory.rollout["cache"] > memory.total
     found = [Row("colocated", count, count, 0, together[1], simulate(together[0], lengths, steps))]
     for bound in bounds:
-        ahead = replace(together[0], staleness=bound, partial=True, recompute_cache=True)
-        found.append(Row("in turns", count, count, bound, together[1], simulate(ahead, lengths, steps)))
+        turns = replace(together[0], staleness=bound, partial=True, recompute_cache=recompute)
+        turns = replace(turns, ahead=config.trainer.steps_ahead)
+        found.append(Row("in turns", count, count, bound, together[1], simulate(turns, lengths, steps)))
     for name, bound in [("one-step-off", 1), *(("asynchronous", bound) for bound in bounds)]:
         tried = []
         for sample in _splits(count):
             scenario, fits = _scenario(plan, costs, sample, reward)
             scenario = replace(scenario, staleness=bound, partial=name == "asynchronous")
+            scenario = replace(scenario, ahead=config.trainer.steps_ahead)
             tried.append(Row(name, sample, count - sample, bound, fits, simulate(scenario, lengths, steps)))
         if tried:
             found.append(min(tried, key=lambda row: (not row.fits, row.result.step)))
@@ -81,7 +86,8 @@ def _scenario(plan: Plan, costs: Costs | None, sample: int | None, reward: float
     values: dict[str, object] = {f"trainer.placement.{name}": size for name, size in pools.items()}
     made = plan_model(plan.question.changed(values), plan.name, plan.model, plan.shape)
     tokens = work.prompts * work.group_tokens
-    seconds = made.times.update + made.times.scoring + made.times.rest
+    host = made.times.rollout - made.times.decode  # requests and results, while the device waits
+    seconds = made.times.update + made.times.scoring + made.times.rest + (host if sample is None else 0.0)
     scenario = Scenario(
         engines=sample or count,
         decode=decode_cost(made.subject, made.memory.running),
@@ -91,6 +97,7 @@ def _scenario(plan: Plan, costs: Costs | None, sample: int | None, reward: float
         slots=max(1, min(work.slots, made.memory.running)),
         prompt=work.prompt_mean,
         apart=sample is not None,
+        resumed=made.subject.machine.fit.sampled_host_s,
         sync=made.times.weights,
         reward=reward,
     )

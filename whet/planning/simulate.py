@@ -1,15 +1,15 @@
 """Simulate sampling and learning as events: the step time of a placement, from costs and lengths of responses.
 
 One loop plays every placement. Engines decode groups of samples; a finished group is scored and enters a buffer; the
-learner takes a batch of groups, in the order in which they were ready, and makes the next version of the weights.
+learner takes a batch of groups, by the rule of asynchronous training, and makes the next version of the weights.
 
 - colocated: engines and learner share all devices, so the learner waits for the last group and engines for the learner;
-- in turns: the same devices, `staleness` batches ahead; engines stand still during an update and then go on;
+- in turns: the same devices, `ahead` batches ahead; engines stand still during an update and then go on;
 - one-step-off: devices apart, one batch ahead; engines finish what they decode before they take new weights;
-- asynchronous: devices apart, `staleness` batches ahead; new weights arrive in the middle of responses.
+- asynchronous: devices apart, `ahead` batches ahead; new weights arrive in the middle of responses.
 
-A group may start while fewer than (version + staleness + 1) · batch groups have started. Groups that take long are
-overtaken and may become older than `staleness`; none is dropped.
+A group may start while fewer than (version + ahead + 1) · batch groups have started. The learner takes groups in the
+order in which they are ready, and waits for older ones where they could not be taken within `staleness` otherwise.
 Everything is a function of the arguments: no clocks, no global random numbers.
 """
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from whet.planning.decoding import DecodeCost
+from whet.training.staleness import choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,17 @@ class Scenario:
     prompt: float  # tokens
     apart: bool = False  # engines have devices of their own
     staleness: int = 0
+    ahead: int | None = None  # batches that are sampled ahead; None is `staleness`
     partial: bool = False  # weights arrive in the middle of responses
     recompute_cache: bool = False  # keys and values are computed again with new weights
+    resumed: float = 0.0  # seconds of the host for each sample that is interrupted by that and goes on
     sync: float = 0.0  # seconds in which new weights reach the engines
     reward: float = 0.0  # seconds from a group's last token to its rewards
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that are sampled ahead."""
+        return self.staleness if self.ahead is None else min(self.ahead, self.staleness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +138,13 @@ class _Engine:
             ended.append(number)
         return ended
 
-    def pause(self, at: float, seconds: float, recompute: bool) -> None:
-        """Take new weights; `recompute` reads everything in the cache again."""
+    def pause(self, at: float, seconds: float, recompute: bool = False, resumed: float = 0.0) -> None:
+        """Take new weights; `recompute` reads everything in the cache again, after `resumed` seconds a sample."""
         self.advance_to(at)
-        again = self.cached * self.cost.prefill if recompute else 0.0
-        self.now = max(self.now, at) + seconds + again
+        again = (
+            self.cached * (self.cost.prefill if self.cost.reread is None else self.cost.reread) if recompute else 0.0
+        )
+        self.now = max(self.now, at) + seconds + again + (self.load * resumed if recompute else 0.0)
         self.busy += again
 
 
@@ -145,7 +155,7 @@ class _Simulation:
         self.version, self.started, self.learning = 0, 0, False
         self.left: dict[int, int] = {}  # samples of each group that are not finished
         self.born: dict[int, int] = {}  # version with which each group started
-        self.ready: deque[int] = deque()
+        self.ready: list[int] = []  # in the order in which they were scored
         self.events: list[tuple[float, int, str, int]] = []  # scored groups and finished updates
         self.order = count()
         self.finished: list[float] = []  # when each update ended
@@ -185,7 +195,7 @@ class _Simulation:
                 heapq.heappush(self.events, (now + scenario.reward, next(self.order), "scored", group))
         if engine.draining and not engine.running:
             engine.draining = False
-            engine.pause(now, scenario.sync, recompute=False)
+            engine.pause(now, scenario.sync)
         engine.admit(now)
         return now
 
@@ -193,15 +203,21 @@ class _Simulation:
         scenario = self.scenario
         if self.learning or len(self.ready) < scenario.batch:
             return
-        groups = [self.ready.popleft() for _ in range(scenario.batch)]
-        self.ages += [self.version - self.born.pop(group) for group in groups]
+        ages = {group: self.version - born for group, born in self.born.items()}
+        groups = choose(scenario.batch, ages, self.ready, scenario.staleness, scenario.batch)
+        if groups is None:
+            return
+        self.ready = [group for group in self.ready if group not in set(groups)]
+        for group in groups:
+            self.ages.append(ages[group])
+            del self.born[group]
         written = sum(self._length(g * scenario.samples + i) for g in groups for i in range(scenario.samples))
         seconds = scenario.update.fixed + scenario.update.per_token * (written + scenario.prompt * len(groups))
         self.tokens.append(written)
         self.learning, self.learned = True, self.learned + seconds
         if not scenario.apart:
             for engine in self.engines:
-                engine.pause(now, seconds, recompute=False)
+                engine.pause(now, seconds)
         heapq.heappush(self.events, (now + seconds, next(self.order), "learned", self.version))
 
     def _take_weights(self, now: float) -> None:
@@ -211,14 +227,14 @@ class _Simulation:
             if engine.running and not self.scenario.partial:
                 engine.draining = True  # takes the weights when what it decodes is finished
             else:
-                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache)
+                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache, self.scenario.resumed)
                 engine.admit(now)
 
     def _start_groups(self, now: float) -> None:
         scenario = self.scenario
         if not scenario.apart and self.learning:
             return
-        while self.started < (self.version + scenario.staleness + 1) * scenario.batch:
+        while self.started < (self.version + scenario.batches_ahead + 1) * scenario.batch:
             engine = min(self.engines, key=lambda each: each.load)
             group = self.started
             self.left[group], self.born[group] = scenario.samples, self.version
@@ -250,7 +266,8 @@ class _Simulation:
 
     def _warm_up(self) -> int:
         """Steps that do not count: those in which the buffer fills for the first time."""
-        return min(self.steps - 1, self.scenario.staleness + 1 if self.scenario.staleness else 0)
+        ahead = self.scenario.batches_ahead
+        return min(self.steps - 1, ahead + 1 if ahead else 0)
 
 
 def simulate(scenario: Scenario, lengths: Sequence[int], steps: int = 20) -> Simulated:

@@ -80,10 +80,10 @@ def decode_cost(subject: Subject, sequences: int) -> DecodeCost:
     per_token = shape.cache_bytes(width) / (machine.bandwidth * fit.cache_read * split)
     base = read + shape.layers * _layer_seconds(subject)
     # A prompt is read once for all its samples, which share its pages.
-    prefill = (
-        2 * shape.layer_weights / (machine.flops * fit.products * split) / subject.work.samples / fit.shared_prompt
-    )
-    return DecodeCost(base, compute + host, per_token, free=0.0 if host else read / compute, prefill=prefill)
+    reread = 2 * shape.layer_weights / (machine.flops * fit.products * split)
+    prefill = reread / subject.work.samples / fit.shared_prompt
+    free = 0.0 if host else read / compute
+    return DecodeCost(base, compute + host, per_token, free, prefill, reread)
 
 
 def _layer_seconds(subject: Subject) -> float:

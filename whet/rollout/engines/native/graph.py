@@ -65,13 +65,17 @@ class GraphRunner(PagedRunner):
 
     def _capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
         self._pool_handle = self._pool_handle or torch.cuda.graph_pool_handle()
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream()
+        # A stream of the engine's own passes its priority and its part of the device on to the graph.
+        own = current != torch.cuda.default_stream(self.device)
+        stream = current if own else torch.cuda.Stream(self.device)
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):  # kernels are compiled, and what libraries set up lazily is set up
             launch()
-        torch.cuda.current_stream().wait_stream(stream)
+        current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool_handle):
+        # Other threads may allocate memory meanwhile: a learner that updates while this engine samples.
+        with torch.cuda.graph(graph, self._pool_handle, stream if own else None, "thread_local"):
             launch()
         return graph
 
