@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 5
 REV ?= HEAD
 
 VENV := .venv
@@ -25,7 +25,7 @@ help: ## list the targets
 train: $(READY) ## run the quickstart, or anything else: make train ARGS="config=my.yaml"
 	@$(BIN)/whet train $(ARGS)
 
-# One thread per worker, and a worker more than two cores: tests wait a third of their time. A file's tests share what
+# One thread per worker, and more workers than two cores: tests wait half of their time. A file's tests share what
 # they set up, so workers get whole files; in the order of collection, in which long ones come first (the marker `early`).
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Compiled files are kept, whatever the environment says: workers and the processes they start import the same ones.
@@ -72,10 +72,11 @@ style: $(READY_DEV) ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-quality: $(READY_DEV) ## check format, lint and types
+quality: $(READY_DEV) ## check format, lint and types, those of the board's page too
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy whet
+	$(BIN)/deno check --quiet --no-remote --config tools/page_types.json whet/board/page/*.js
 
 docs: $(READY_DEV) ## build the documentation's site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from whet.algos.correction import correct
 from whet.config import check_config, load_config
-from whet.config.schema.correction import PRESETS, RULES, RolloutCorrectionConfig, rejection_rules, weight_bounds
+from whet.config.correction import RULES, rejection_rules, weight_bounds
+from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
 from whet.errors import UserError
 
 KEY = "algorithm.rollout_correction"

@@ -188,12 +188,17 @@ def test_gigpo_without_turns_is_grpo() -> None:
     torch.testing.assert_close(ours, find_advantage("grpo")(signals, AlgorithmConfig())[0])
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_prime(gamma: float) -> None:
+@pytest.mark.parametrize(("gamma", "norm"), [(1.0, "none"), (0.9, "none"), (1.0, "batch_norm")])
+def test_prime(gamma: float, norm: str) -> None:
     signals, rng = _signals(), np.random.default_rng(8)
     rewards = rng.normal(size=MASK.shape)
     signals.process_rewards_BT = torch.tensor(np.where(MASK == 1, rewards, np.nan))
-    ours, returns = find_advantage("prime")(signals, AlgorithmConfig(gamma=gamma, prime=PrimeConfig(coef=0.5)))
+    ours, returns = find_advantage("prime")(
+        signals, AlgorithmConfig(gamma=gamma, prime=PrimeConfig(coef=0.5, norm=norm))
+    )
+    if norm == "batch_norm":
+        rests = [rewards[row, t:] @ MASK[row, t:] for row in range(len(MASK)) for t in range(MASK.shape[1])]
+        rewards = rewards / (max(abs(rest) for rest in rests) + 1e-6)
     means = [float(rewards[row][MASK[row] == 1].mean()) for row in range(len(MASK))]
     raw = np.zeros(MASK.shape)
     for row in range(len(MASK)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from whet.chat.calls.format import Format
 from whet.chat.calls.registry import FORMATS
 from whet.chat.messages import Parsed, ToolCall, call_id
 
-pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs whet[mcp]")
 SERVER = Path(__file__).parents[1] / "tooling" / "mcp_server.py"
 TOOL = '''
 def count(text: str) -> tuple[str, float]:

@@ -64,9 +64,13 @@ def test_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
         assert recipe.hardware in words
 
 
-def test_a_copy_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["recipe", "dapo", "mine", "--copy"]) == 0
+    assert main(["recipe", "dapo", "mine"]) == 2
+    assert "run it with: cd mine && whet train config=tiny.yaml" in capsys.readouterr().err
     config = load_job("train", ["config=mine/tiny.yaml"], examples_folder())
     assert config.algorithm.filter_groups.enable
     assert config.worker.actor.clip_ratio_high == 0.28
@@ -82,6 +86,9 @@ def test_a_copy_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["dapo", "--force"], "has no option --force"),
         (["--copy"], "takes the name of a recipe"),
         (["dapo", "full"], "is not an empty folder"),
+        (["dapo", "full/file"], "is not an empty folder"),
+        (["dapo", "full/file/below"], "cannot be written"),
+        (["dapo", "trainer.max_steps"], "is a key without a value"),
     ],
 )
 def test_mistakes_are_named(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from whet.board.runs import Runs
 
 PAGE = Path(__file__).parents[2] / "whet" / "board" / "page"
 MODULES = sorted(PAGE.glob("*.js"))
+TYPES = Path(__file__).parents[2] / "tools" / "page_types.json"
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: file.name)
@@ -113,12 +116,20 @@ def test_every_label_has_a_chinese_one() -> None:
     assert used - set(known) == set()
 
 
-@pytest.mark.parametrize("file", MODULES, ids=lambda file: file.name)
-def test_modules_are_valid(file: Path, tmp_path: Path) -> None:
-    program = shutil.which("node")
+def check_types(*files: Path) -> subprocess.CompletedProcess[str]:
+    """Check modules with TypeScript, as `make quality` does."""
+    program = shutil.which("deno", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if program is None:
-        pytest.skip("Node is not installed")
-    copy = tmp_path / f"{file.stem}.mjs"
-    copy.write_bytes(file.read_bytes())
-    done = subprocess.run([program, "--check", str(copy)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+        pytest.skip("Deno is not installed")
+    arguments = [program, "check", "--quiet", "--no-remote", "--config", str(TYPES), *map(str, files)]
+    environment = {**os.environ, "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=environment)
+
+
+def test_types_of_the_modules(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.js"
+    wrong.write_text("/** @param {string} text */\nexport const f = (text) => text.size;\n")
+    done = check_types(*MODULES, wrong)
+    assert "Property 'size' does not exist on type 'string'" in done.stderr  # a mistake would be seen
+    assert "Found 1 error" in done.stderr or done.stderr.count("TS") == 1, done.stderr
+    assert not [file.name for file in MODULES if f"/{file.name}:" in done.stderr], done.stderr

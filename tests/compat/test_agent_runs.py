@@ -107,3 +107,37 @@ def test_limits_and_defaults_of_tools(given: list[str], turns: int) -> None:
 def test_files_of_functions_are_refused_with_advice() -> None:
     (refused,) = made(f"{TURNS}.function_tool_path=tools.py").refused
     assert "worker.rollout.tools=[path.py:function]" in str(refused)
+
+
+LOOP = f"{ROLLOUT}.agent.default_agent_loop"
+LOOPS = f"{ROLLOUT}.agent.agent_loop_config_path"
+
+
+@pytest.mark.parametrize(
+    ("text", "loop", "said"),
+    [
+        ("- {name: mine, _target_: verl.experimental.agent_loop.tool_agent_loop.ToolAgentLoop}", "mine", None),
+        ("- {name: mine, _target_: my_package.loops.Research}", "tool_agent", None),
+        ("- {name: mine, _target_: my_package.loops.Research}", "mine", "my_package.loops.Research"),
+        ("- {name: mine, _target_: my_package.ToolAgentLoop}", "mine", "my_package.ToolAgentLoop"),
+        ("name: mine", "mine", "no list of"),
+        (None, "mine", "no list of"),
+    ],
+)
+def test_loops_by_name(tmp_path: Path, text: str | None, loop: str, said: str | None) -> None:
+    file = tmp_path / "loops.yaml"
+    if text is not None:
+        file.write_text(text)
+    found = made(f"{LOOPS}={file}", f"{LOOP}={loop}", f"{TURNS}.tool_config_path=tools.yaml")
+    if said is None:
+        assert found.refused == []
+        assert found.settings["worker.rollout.tools"].value == ["tools.yaml"]
+    else:
+        (refused,) = found.refused
+        assert said in str(refused)
+
+
+def test_an_unknown_loop_is_named() -> None:
+    (refused,) = made(f"{LOOP}=mine").refused
+    assert "mine" in str(refused)
+    assert "worker.rollout.env" in str(refused)

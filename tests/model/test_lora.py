@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from learn.samples import batch
-from peft import PeftModel
 from tiny_models import tiny_llama, tiny_tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -114,6 +113,8 @@ def test_adapters_have_the_dtype_of_their_layers() -> None:
 
 
 def test_files_are_those_of_peft(tmp_path: Path) -> None:
+    from peft import PeftModel
+
     model = _adapted(LoraConfig(rank=4, alpha=8, exclude_modules=r".*layers\.1\.mlp.*"))
     save_adapters(model, tmp_path)
     saved = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -133,6 +134,8 @@ def _sdpa(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def test_peft_writes_the_same_file(tmp_path: Path) -> None:
+    from peft import PeftModel
+
     model = _adapted()
     save_adapters(model, tmp_path / "ours")
     theirs = PeftModel.from_pretrained(tiny_llama("sdpa"), str(tmp_path / "ours"))

@@ -292,7 +292,11 @@ def test_none_leaves_the_score_to_the_reward_function(stage: Stage, prompt: Prom
         ({"messages": [{"role": "owl", "content": "a"}]}, 400, "messages[0].role must be one of"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, 400, "the last message must not be the assistant's"),
         ({"messages": [{"role": "user", "content": "a"}], "n": 2}, 400, "n is not supported here"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "only parts of type text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            400,
+            "messages[0].content[0]: an image must be sent as a data: URL",
+        ),
         ({"messages": [{"role": "user", "content": "stop " * 99}]}, 400, "more than data.max_prompt_length=64"),
         ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}, 400, "max_tokens must be a whole number"),
         ({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "web"}]}, 400, "tools[0] must be of type"),

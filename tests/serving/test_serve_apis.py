@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 from serving.serving import NAME, TOKEN, Server
 
 from whet.serving.translated import MOST_KEPT, KeptConversations
+
+if TYPE_CHECKING:  # imported by the tests that need them: they take seconds in every worker
+    import anthropic
+    import openai
 
 ASK: Any = [{"role": "user", "content": "the answer"}]
 
 
 @pytest.fixture(scope="module")
 def claude(server: Server) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(base_url=server.address, api_key=TOKEN, max_retries=0)
 
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key=TOKEN, max_retries=0)
 
 
@@ -63,6 +69,8 @@ def test_a_response_is_the_chat_s_answer_whole_and_streamed(server: Server, clie
 
 
 def test_a_response_is_gone_on_from_by_its_id(server: Server, client: openai.OpenAI) -> None:
+    import openai
+
     first = client.responses.create(model=NAME, input="the answer", max_output_tokens=6, temperature=0)
     more: Any = {"model": NAME, "input": "and now", "max_output_tokens": 6, "temperature": 0}
     second = client.responses.create(previous_response_id=first.id, **more)
@@ -108,6 +116,8 @@ def test_bad_requests_get_400_with_a_sentence(server: Server, path: str, body: A
 
 
 def test_keys_and_models_are_checked(server: Server, claude: anthropic.Anthropic) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError, match="there is no model"):
         claude.messages.create(model="claude", messages=ASK, max_tokens=5)
     wrong = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)

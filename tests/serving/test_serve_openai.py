@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from serving.serving import NAME, TOKEN, running
 
 from whet.rollout.engines.native.engine import NativeEngine
+
+if TYPE_CHECKING:  # imported by the tests that need it: it takes seconds in every worker
+    import openai
 
 ASK = [{"role": "user", "content": "the answer"}]
 TOOL = {
@@ -24,6 +27,8 @@ TOOL = {
 
 @pytest.fixture(scope="module")
 def client(server) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key=TOKEN, max_retries=0)
 
 
@@ -70,6 +75,8 @@ def test_completions_with_token_ids_in_and_out(client):
 
 
 def test_errors_are_the_clients_own(client, server):
+    import openai
+
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt-4", messages=ASK)
     with pytest.raises(openai.BadRequestError, match="response_format"):
@@ -79,6 +86,8 @@ def test_errors_are_the_clients_own(client, server):
 
 
 def test_a_cut_stream_raises(folder, monkeypatch):
+    import openai
+
     with running(folder, "serve.request_timeout=1.5") as server:
         server.delay(monkeypatch)
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key=TOKEN, max_retries=0)
@@ -88,6 +97,8 @@ def test_a_cut_stream_raises(folder, monkeypatch):
 
 
 def test_the_asynchronous_client_streams_many_at_once(server):
+    import openai
+
     async def one(client: openai.AsyncOpenAI, seed: int) -> str:
         options = {"model": NAME, "messages": ASK, "seed": seed, "max_tokens": 20}
         stream = await client.chat.completions.create(**options, stream=True)
@@ -166,6 +177,8 @@ def test_calls_can_be_forced(client, server, monkeypatch, stream, choice):
 
 
 def test_tool_choices_that_cannot_be(client):
+    import openai
+
     named = {"type": "function", "function": {"name": "other"}}
     for options, match in (
         ({"tools": [TOOL], "tool_choice": named}, "no tool other"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -25,9 +26,16 @@ def process() -> str:
 
 @server.tool()
 def fail(how: str) -> str:
-    """Raise, end the process, or hang."""
+    """Raise, end the process, be killed, hang, stop the whole server, or write what is no JSON before the answer."""
     if how == "die":
         os._exit(3)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if how == "garbage":
+        os.write(1, b'{"jsonrpc": \n\xff\xfe\x00 no text\n[1, 2]\n')
+        return "written"
     if how == "hang":
         time.sleep(600)
     raise ValueError("no such luck")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from whet.tools.env import Toolbox, ToolEnv, ToolLimits
 from whet.tools.loading import close_tools, load_tools
 from whet.types import Prompt
 
-pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs whet[mcp]")
 SERVER = Path(__file__).with_name("mcp_server.py")
 STDIO = f"mcp:{sys.executable} {SERVER}"
 
@@ -80,18 +81,41 @@ def test_a_server_lives_for_the_run_and_its_errors_are_observations(box: Toolbox
     assert eventually(lambda: not _alive(int(first)))
 
 
-def test_a_server_that_dies_costs_the_calls_it_had_and_is_started_again(
-    box: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcp_tools, "RESTARTS", 1)
-    first, died, second, again, given_up = _results(
-        box, ("process", {}), ("fail", {"how": "die"}), ("process", {}), ("fail", {"how": "die"}), ("process", {})
+@pytest.mark.parametrize("how", ["die", "kill"])
+def test_a_server_that_dies_costs_the_call_it_had_and_is_started_again(box: Toolbox, how: str) -> None:
+    first, died, second, again, third = _results(
+        box, ("process", {}), ("fail", {"how": how}), ("process", {}), ("fail", {"how": how}), ("process", {})
     )
-    assert died.startswith("Error: MCP server")
-    assert str(SERVER) in died
-    assert first != second
-    assert again.startswith("Error: MCP server")
+    for text in (died, again):
+        assert text.startswith("Error: MCP server")
+        assert str(SERVER) in text
+    assert len({first, second, third}) == 3
+
+
+def test_a_server_that_answers_nothing_is_given_up(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "RESTARTS", 1)
+    *_, given_up = _results(box, ("fail", {"how": "die"}), ("fail", {"how": "die"}), ("add", {"a": 1, "b": 2}))
     assert "was started again 1 times" in given_up
+
+
+def test_a_server_that_hangs_as_a_whole_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "CHECK_SECONDS", 0.5)
+    box = Toolbox(load_tools([STDIO], {}), ToolLimits(seconds=4))
+    try:
+        calls = [("process", {}), ("fail", {"how": "stop"}), *[("process", {})] * 8]
+        first, stopped, *later = _results(box, *calls)
+        assert "took longer than 4 s" in stopped
+        assert later[-1].isdigit(), later  # on a busy machine calls overrun while it is started again
+        assert later[-1] != first
+        assert eventually(lambda: not _alive(int(first)))
+    finally:
+        box.close()
+
+
+def test_lines_that_are_no_messages_cost_their_own_call_at_most(box: Toolbox) -> None:
+    written, after = _results(box, ("fail", {"how": "garbage"}), ("add", {"a": 2, "b": 3}))
+    assert written == "written" or written.startswith("Error: MCP server")
+    assert after == "5"
 
 
 def test_a_call_that_hangs_overruns_alone() -> None:

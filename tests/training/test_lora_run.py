@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from whet_process import SMALL, run_folder, settled, start, train
@@ -103,6 +102,8 @@ def test_a_checkpoint_holds_adapters_and_their_optimizer_alone(alone, quickstart
 
 
 def test_peft_and_the_merged_folder_give_the_same_logits(alone, quickstart, tmp_path, capsys):
+    from peft import PeftModel
+
     checkpoint = alone / "global_step_6"
     assert main(["merge", str(checkpoint), str(tmp_path / "merged")]) == 0
     assert f"the merged model is in {tmp_path / 'merged'}" in capsys.readouterr().out

@@ -19,9 +19,10 @@ from whet.algos.correction import correct
 from whet.algos.kl import kl_penalty
 from whet.algos.registry import LossInputs, Signals
 from whet.algos.value_loss import value_loss
+from whet.config.correction import RULES
 from whet.config.schema.actor import ActorConfig
 from whet.config.schema.algorithm import ADVANTAGES, AlgorithmConfig
-from whet.config.schema.correction import PRESETS, RULES, RolloutCorrectionConfig
+from whet.config.schema.correction import PRESETS, RolloutCorrectionConfig
 
 NUMBER = r"\d*\.?\d+(?:e-?\d+)?"
 _ESTIMATORS = {

@@ -19,7 +19,6 @@ from whet.errors import UserError
 
 FILE = "recipe.yaml"
 PROGRAMS = ("whet", "python")  # that a tiny run may start
-_NOT_COPIED = shutil.ignore_patterns("__pycache__", "checkpoints", "*.pyc")
 
 
 @dataclass(frozen=True)
@@ -85,13 +84,22 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def copy_recipe(recipe: Recipe, folder: Path) -> None:
-    """Copy a recipe's files into a new or empty folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"{folder} exists and is not an empty folder; name a new one: whet recipe {recipe.name} NEW_FOLDER. If it "
-            f"is a copy of the recipe, run it with: cd {folder} && {recipe.tiny[-1]}"
-        )
+    """Copy a recipe's files, which lie side by side, into a new or empty folder; the copies may be written."""
     try:
-        shutil.copytree(recipe.folder, folder, ignore=_NOT_COPIED, dirs_exist_ok=True)
-    except (OSError, shutil.Error) as error:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(_taken(recipe, folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in recipe.folder.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+    except OSError as error:
         raise UserError(f"{folder} cannot be written: {error}") from error
+
+
+def _taken(recipe: Recipe, folder: Path) -> str:
+    """Say that something is in the way; if it is an earlier copy of the recipe, how to run that."""
+    said = f"{folder} exists and is not an empty folder; name a new one: whet recipe {recipe.name} NEW_FOLDER"
+    earlier = folder / FILE
+    if earlier.is_file() and earlier.read_bytes() == (recipe.folder / FILE).read_bytes():
+        said += f". It is a copy of the recipe; run it with: cd {folder} && {' && '.join(recipe.tiny)}"
+    return said

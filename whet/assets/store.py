@@ -74,6 +74,12 @@ def _make_sentences(folder: Path, say: Say) -> None:
     make_sentences(folder, say)
 
 
+def _make_collect(folder: Path, say: Say) -> None:
+    from whet.assets.collect import make_collect
+
+    make_collect(folder, say)
+
+
 def _make_guess(folder: Path, say: Say) -> None:
     from whet.assets.guess import make_guess
 
@@ -124,6 +130,12 @@ def recipes() -> dict[str, Recipe]:
             disk=20 << 20,
             make=_make_sentences,
             suffix=".parquet",
+        ),
+        "collect": Recipe(
+            version=_version("collect.py", "drawing.py", "questions.py", "vision_model.py", weights="collect"),
+            splits=("train", "test"),
+            disk=10 << 20,
+            make=_make_collect,
         ),
         "guess": Recipe(
             version=_version("guess.py", "quickstart.py", weights="guess"),

@@ -34,16 +34,16 @@ def query_index(index: Indexed, filters: Filters, page: Page) -> tuple[int, list
     where, values = _where(filters, lowered=True)
     direction = "DESC" if page.descending else "ASC"
     cursor = _connection().cursor()
-    cursor.register("samples", index.table)
     try:
-        total = int(cursor.execute(f"SELECT count(*) FROM samples WHERE {where}", values).fetchall()[0][0])
-        text = (
-            f'SELECT "file", "row" FROM samples WHERE {where} '
-            f'ORDER BY {_key(page.order)} {direction} NULLS LAST, step, "row" LIMIT ? OFFSET ?'
-        )
-        found = cursor.execute(text, [*values, page.limit, page.offset]).fetchall()
+        # 1. One pass over the texts: where the samples that pass are, and what they are sorted by.
+        cursor.register("samples", index.table)
+        text = f'SELECT "file", "row", step, {_key(page.order)} AS key FROM samples WHERE {where}'
+        cursor.execute(f"CREATE TEMP TABLE hits AS {text}", values)
+        # 2. Their number and the page, from these alone.
+        total = int(cursor.execute("SELECT count(*) FROM hits").fetchall()[0][0])
+        text = f'SELECT "file", "row" FROM hits ORDER BY key {direction} NULLS LAST, step, "row" LIMIT ? OFFSET ?'
+        found = cursor.execute(text, [page.limit, page.offset]).fetchall()
     finally:
-        cursor.unregister("samples")
         cursor.close()
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for place in {place for place, _ in found}:

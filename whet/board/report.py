@@ -16,7 +16,6 @@ from whet.board.filters import Filters, Page
 from whet.board.labels import Labels
 from whet.board.samples import Samples
 from whet.board.settings import compare
-from whet.board.status import read_status
 from whet.checkpoint.durable import write_text
 from whet.doctor.examine import Diagnosis, examine_run
 from whet.errors import UserError
@@ -24,6 +23,7 @@ from whet.plots.chart import lay_out
 from whet.plots.picture import Plot
 from whet.plots.runs import PANELS, RunData, as_arms, panels, read_run
 from whet.tracking.lines import visible
+from whet.tracking.status import read_status
 
 _SAMPLES = 5  # best, and worst
 _STYLE = """

@@ -34,6 +34,7 @@ Examples:
 
 def _run(arguments: list[str]) -> int:
     from whet.assets.recipes import copy_recipe, find_recipe, recipes
+    from whet.config.schema import all_keys
 
     options = [each for each in arguments if each.startswith("-")]
     values = [each for each in arguments if "=" in each and each not in options]
@@ -46,6 +47,8 @@ def _run(arguments: list[str]) -> int:
     if not 1 <= len(names) <= 2:
         raise UserError("whet recipe takes the name of a recipe and at most one folder: whet recipe char_count")
     recipe = find_recipe(names[0])
+    if len(names) == 2 and names[1] in all_keys():
+        raise UserError(f"{names[1]} is a key without a value: whet recipe {recipe.name} {names[1]}=VALUE")
     folder = Path(os.path.expanduser(names[1] if len(names) == 2 else recipe.name))
     if not options:
         _require(recipe)

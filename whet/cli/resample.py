@@ -10,15 +10,16 @@ from whet.cli.command import Command
 from whet.errors import UserError
 
 _HELP = """\
-usage: whet resample RUN --step N --row N [--split val] [--checkpoint N] [--at N ...] [--json]
+usage: whet resample RUN --step N --row N [--split val] [--checkpoint N | --live] [--at N ...] [--json]
 
 Draw a sample of a run again, from the checkpoint whose policy wrote it and with the same random numbers: the same
 tokens come out, one by one, and the command says whether they do. With --at, --temperature, --prompt or --n, branch it:
 keep the first tokens and draw continuations, scored by the run's own reward. Rows are those of samples/*.parquet, as
-the board numbers them. Nothing is written to the run folder.
+the board numbers them. But with --live, nothing is written to the run folder.
 
   --step N, --row N   the sample; --split val for one of a validation
   --checkpoint N      step of another checkpoint, 0 for the first weights
+  --live              branch with the engine of a run that is going on, which draws between two of its steps
   --at N              keep the first N tokens of the response
   --token ID          put this token behind them; --text TEXT names it by its text
   --temperature T     another temperature
@@ -45,7 +46,7 @@ _NUMBERS = {
     "--alternatives": "top",
 }
 _TEXTS = {"--split": "split", "--text": "text", "--prompt": "prompt"}
-_BRANCHES = ("at", "token", "text", "temperature", "prompt", "n")
+_BRANCHES = ("at", "token", "text", "temperature", "prompt", "n", "live")
 
 
 def _run(arguments: list[str]) -> int:
@@ -69,6 +70,8 @@ def _parse(arguments: list[str]) -> tuple[Path, dict[str, Any], bool]:
         name, equals, value = word.partition("=")
         if word == "--json":
             as_json = True
+        elif word == "--live":
+            given["live"] = True
         elif name in _NUMBERS or name in _TEXTS or name == "--temperature":
             if not equals and not left:
                 raise UserError(f"whet resample: {name} needs a value")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whet.config.checks.files import check_files
-    from whet.config.checks.recipes import draws_allowed, keeps_history, refills
     from whet.config.checks.sampling import val_rollout
     from whet.config.checks.train import check_config, check_critic
     from whet.config.files import local_name, resolve_path, run_folder
@@ -24,13 +23,10 @@ __all__ = [
     "check_config",
     "check_critic",
     "check_files",
-    "draws_allowed",
-    "keeps_history",
     "load_config",
     "local_name",
     "nearest",
     "read_stages",
-    "refills",
     "resolve_path",
     "run_folder",
     "summary_lines",
@@ -40,7 +36,6 @@ __all__ = [
 
 # Imported when asked for: help and one section's types must not wait for YAML and all checks.
 _MODULES = {
-    "checks.recipes": ("draws_allowed", "keeps_history", "refills"),
     "checks.files": ("check_files",),
     "checks.sampling": ("val_rollout",),
     "checks.train": ("check_config", "check_critic"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ class PromptDataset:
         self._tokenizer = tokenizer
         self._key = key
         self._reader = RowReader(config, tokenizer, resolve, processor, limit_images)
+        self.media = None if processor is None else partial(_read_again, processor)  # of images in the model's size
         self._rows: list[Columns] = []
         self._uids: list[str] = []
         for table in first_rows(as_tables(files, key, resolve), config, key):
@@ -247,3 +249,8 @@ class PromptDataset:
         self._rows = [self._rows[index] for index in kept]
         self._uids = [self._uids[index] for index in kept]
         self.lengths = [self.lengths[index] for index in kept]
+
+
+def _read_again(processor: Processor, images: list[Any]) -> Media:
+    """Return images that are in the size that the model sees, with their pixels."""
+    return Media(images, [], processor.pixels(images, []))

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from whet.data.rows import BadRow
 from whet.errors import UserError
+from whet.types import Media
 
 MOST_STAND_INS = 20  # rows tried in place of one: when as many are bad, it is not about one row
 
@@ -62,6 +63,8 @@ class PromptLoader(Generic[Row]):
         self._position = 0
         # Chooses so many rows in place of the next ones in order; position and epoch still count what was handed out.
         self.choose: Callable[[int], list[int]] | None = None
+        # Makes fitted images readable for the model, for samples that are read back; None for a text model.
+        self.media: Callable[[list[Any]], Media] | None = None
         self._enter(epoch=0)
 
     def __len__(self) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from whet.data.chat import IMAGE, PLACE, Message
-from whet.data.images import check_size, fitted, in_rgb
+from whet.data.columns import MediaError
+from whet.data.images import check_size, decode, fitted, in_rgb, open_image
 from whet.types import Media
 
 if TYPE_CHECKING:
@@ -26,13 +27,29 @@ class ObservedImages:
         """Return messages as the chat template wants them: `<image>` in a text becomes a part of its own."""
         return [message | {"content": self._content(message.get("content"))} for message in messages]
 
-    def read(self, ids: list[int], images: list[Any]) -> tuple[list[int], Media]:
-        """Return ids with one place for each image expanded to its tokens, and the images as the model sees them."""
-        seen = [self._resized(image) for image in images]
-        expanded = self._processor.expand(ids, [image.size for image in seen])
-        return expanded, Media(list(seen), [], self._processor.pixels(seen, []) if seen else {})
+    def fitted(self, image: Image.Image | bytes) -> Image.Image:
+        """Return an image, or the content of its file, in RGB and the size that the model sees; ValueError for none."""
+        try:
+            if isinstance(image, bytes):
+                image = decode(open_image(image, None))
+            check_size(image.size)
+        except MediaError as error:
+            raise ValueError(f"an image {error}") from error
+        size = self._processor.target_size(fitted(image.size, self._config.min_pixels, self._config.max_pixels))
+        image = in_rgb(image)
+        return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
+
+    def expanded(self, ids: list[int], images: list[Any]) -> list[int]:
+        """Return ids with the one place of each fitted image expanded to its tokens; ValueError for other numbers."""
+        return self._processor.expand(ids, [image.size for image in images])
+
+    def media(self, images: list[Any]) -> Media | None:
+        """Return fitted images with the pixels that the model reads; None without any."""
+        return Media(list(images), [], self._processor.pixels(images, [])) if images else None
 
     def _content(self, text: Any) -> Any:
+        if isinstance(text, list) and not self._chats:
+            return "".join(part.get("text", self._processor.image_place) for part in text)
         if not isinstance(text, str) or not PLACE.search(text):
             return text
         if not self._chats:
@@ -42,9 +59,3 @@ class ObservedImages:
             for piece in PLACE.split(text)
             if piece
         ]
-
-    def _resized(self, image: Image.Image) -> Image.Image:
-        check_size(image.size)
-        size = self._processor.target_size(fitted(image.size, self._config.min_pixels, self._config.max_pixels))
-        image = in_rgb(image)
-        return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)

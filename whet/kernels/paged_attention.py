@@ -112,6 +112,8 @@ def _launch_attend(
 ) -> None:
     """One program for each query, kv head and share of its keys; `into` is (sums, largest scores, masses)."""
     (B, H, D), (_, K, P, _) = q_BHD.shape, keys.shape
+    narrow = keys.dtype == torch.float8_e4m3fn
+    values = values.view(torch.int16) if narrow else values
     _attend[(B * K, splits)](
         *(q_BHD, keys, values, block_table, lengths_B if rows_B is None else rows_B, lengths_B, *into),
         scale * _LOG2E,
@@ -127,7 +129,7 @@ def _launch_attend(
         SPLITS=splits,
         HAS_ROWS=rows_B is not None,
         LSE=return_lse,
-        NARROW=keys.dtype == torch.float8_e4m3fn,
+        NARROW=narrow,
         **_launch(D, keys.dtype),
     )
 
@@ -144,14 +146,14 @@ def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
 def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
     most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
-    block = max(16, min(64, most // head_dim))
-    if dtype.itemsize == 1:  # half the bytes: twice the keys, so that as much is on its way
-        block = max(16, min(128, 2 * most // head_dim))
+    block, stages = max(16, min(64, most // head_dim)), 3
     # One warp holds whole rows of scores, as those of packed_attention.py do, and adds them up in the same order: the
     # two then agree to the bit. Larger heads need more warps to keep up with the memory, and agree up to rounding.
     warps = 1 if head_dim <= 64 else 4
+    if dtype.itemsize == 1:  # what is read is widened in registers: many small programs keep more of it on its way
+        block, warps, stages = 32, 1 if head_dim <= 128 else 4, 4
     # Fused multiply-adds are off: whether two roundings become one must not depend on the variant that was compiled.
-    return {"BLOCK_N": block, "num_warps": warps, "num_stages": 3, "enable_fp_fusion": False}
+    return {"BLOCK_N": block, "num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
 
 
 def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:
@@ -217,21 +219,29 @@ def _attend(
     values += kv.to(tl.int64) * stride_v_head
     peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
     mass_G = tl.zeros((BLOCK_G,), tl.float32)
-    acc_GD = tl.zeros((BLOCK_G, D), tl.float32)
+    # In 8 bits, values are read as pairs of neighbours: the tensor cores take their operands by 16 bits from shared
+    # memory, and the even and the odd columns of V (N, D/2) are separate products.
+    WIDE: tl.constexpr = D // 2 if NARROW else D
+    acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+    odd_GD = acc_GD
+    dv = tl.arange(0, WIDE)
     page = tl.load(table + ((first * BLOCK_N + n) >> page_shift), mask=first * BLOCK_N + n < length, other=0)
     for block in range(first, last):
         position = block * BLOCK_N + n
         seen = position < length
         if WINDOW > 0:
             seen = seen & (position >= oldest)
-        inside = (position & page_mask) * D
+        inside = position & page_mask
         here = page.to(tl.int64)
         # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
         page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
-        k_ND = tl.load(keys + (here * stride_k_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-        v_ND = tl.load(values + (here * stride_v_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        k_ND = tl.load(keys + (here * stride_k_page + inside * D)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
+        v_ND = tl.load(v_at, mask=seen[:, None], other=0)
         if NARROW:
-            k_ND, v_ND = k_ND.to(tl.float16), v_ND.to(tl.float16)
+            k_ND = k_ND.to(tl.float16)
+            odd_ND = (v_ND >> 8).to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+            v_ND = (v_ND & 0xFF).to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
         score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
         score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
         new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
@@ -239,7 +249,11 @@ def _attend(
         shrink_G = tl.exp2(peak_G - new_peak_G)
         mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
         acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
+        if NARROW:
+            odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
         peak_G = new_peak_G
+    if NARROW:
+        acc_GD = tl.interleave(acc_GD, odd_GD)
     # 5. The result, or what `_combine` needs of this share.
     flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
     if SPLITS == 1:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from whet.config.checks.required import DATA_CHECKS
-from whet.config.checks.reward import REWARD_CHECKS
 from whet.config.checks.run import Check, run_checks
-from whet.config.checks.train import TRAIN_CHECKS
+from whet.config.checks.train import REWARD, TRAIN_CHECKS
 from whet.config.values import show
 from whet.errors import UserError
 from whet.planning.planned import Plan, plan_model
 
 # A plan needs neither data nor rewards.
-PLAN_CHECKS: tuple[Check, ...] = tuple(check for check in TRAIN_CHECKS if check not in {*DATA_CHECKS, *REWARD_CHECKS})
+PLAN_CHECKS: tuple[Check, ...] = tuple(check for check in TRAIN_CHECKS if check not in {*DATA_CHECKS, REWARD})
 _MOST_DEVICES = 1024
 _SHOWN = 4
 _AS_FAST = 1.03

@@ -27,8 +27,16 @@ class ImageReader(Protocol):
         """Return messages as the chat template wants them: `<image>` in a text becomes a part of its own."""
         ...
 
-    def read(self, ids: list[int], images: list[Any]) -> tuple[list[int], Media]:
-        """Return ids with one place for each image expanded to its tokens, and the images; ValueError where wrong."""
+    def fitted(self, image: Any) -> Any:
+        """Return an image, or the content of its file, in the size that the model sees; ValueError for none."""
+        ...
+
+    def expanded(self, ids: list[int], images: list[Any]) -> list[int]:
+        """Return ids with the one place of each fitted image expanded to its tokens; ValueError for other numbers."""
+        ...
+
+    def media(self, images: list[Any]) -> Media | None:
+        """Return fitted images with the pixels that the model reads; None without any."""
         ...
 
 
@@ -56,11 +64,10 @@ class Conversations:
         if observed is None and opened.tools is None:
             return Conversation(self, template, prompt, list(prompt.messages))
         messages, images = _begun(prompt, observed)
+        images += self.fitted("reset", [] if observed is None else observed.images)
         written = self.written(messages)
-        ids = _named("reset", lambda: template.prompt(written))
-        media = None
-        if images:
-            ids, media = self.look("reset", ids, images)
+        ids = self.expanded("reset", _named("reset", lambda: template.prompt(written)), images)
+        media = self.media(images)
         if len(ids) > self.longest:
             raise EnvFailure(
                 BAD_RESULT,
@@ -74,12 +81,21 @@ class Conversations:
         """Return messages as the template reads them."""
         return messages if self.images is None else self.images.written(messages)
 
-    def look(self, place: str, ids: list[int], images: list[Any]) -> tuple[list[int], Media]:
-        """Expand the places of images."""
-        if self.images is None:
-            raise EnvFailure(BAD_RESULT, place, "returned an image, and the model reads text only")
+    def fitted(self, place: str, images: list[Any]) -> list[Any]:
+        """Return images in the size that the model sees."""
         reader = self.images
-        return _named(place, lambda: reader.read(ids, images))
+        if reader is None and images:
+            raise EnvFailure(BAD_RESULT, place, "returned an image, and the model reads text only")
+        return [] if reader is None else _named(place, lambda: [reader.fitted(image) for image in images])
+
+    def expanded(self, place: str, ids: list[int], images: list[Any]) -> list[int]:
+        """Expand the places of fitted images."""
+        reader = self.images
+        return ids if reader is None else _named(place, lambda: reader.expanded(ids, images))
+
+    def media(self, images: list[Any]) -> Media | None:
+        """Return fitted images with their pixels."""
+        return None if self.images is None else self.images.media(images)
 
     def text(self, turn: list[int]) -> str:
         """Return the text of a turn of the policy, special tokens included, without the token that ended it."""
@@ -105,6 +121,7 @@ class Conversation:
     def __init__(self, shared: Conversations, template: TurnTemplate, prompt: Prompt, messages: list[Message]) -> None:
         self._shared, self._template, self.prompt = shared, template, prompt
         self._messages = messages
+        self._images = [] if prompt.media is None else list(prompt.media.images)  # of the conversation so far
         self._turns = 0
 
     def text(self, turn: list[int]) -> str:
@@ -122,18 +139,19 @@ class Conversation:
         whole, news = shared.written(self._messages), shared.written(added)
         appended = _named(place, lambda: self._template.append(whole, turn, news))
         self._messages = [*self._messages, *added]
-        ids, media, images = appended.ids, None, answer.observed.images
-        if appended.rewritten and (images or self.prompt.media is not None):
-            raise EnvFailure(BAD_RESULT, place, "led to a chat whose earlier turns the template rewrites, with images")
-        if images or shared.images is not None:
-            ids, media = shared.look(place, ids, images)
-        return Segment(ids, by_model=False, media=media if images else None, restart=appended.rewritten)
+        if appended.rewritten and self.prompt.media is not None and self.prompt.media.videos:
+            raise EnvFailure(BAD_RESULT, place, "led to a chat whose earlier turns the template rewrites, with a video")
+        images = shared.fitted(place, answer.observed.images)
+        self._images = [*self._images, *images]
+        images = self._images if appended.rewritten else images  # a conversation that is written anew shows all again
+        ids = shared.expanded(place, appended.ids, images)
+        return Segment(ids, by_model=False, media=shared.media(images), restart=appended.rewritten)
 
 
 def _begun(prompt: Prompt, observed: Observed | None) -> tuple[list[Message], list[Any]]:
-    """Return the messages of a prompt with its first observation, and the images in them."""
+    """Return the messages of a prompt with its first observation, and the images of the row in them."""
     if observed is not None and observed.is_chat:
-        return observed.messages, observed.images
+        return observed.messages, []
     messages, images = [dict(each) for each in prompt.messages], []
     if prompt.media is not None:
         if prompt.media.videos:
@@ -147,7 +165,7 @@ def _begun(prompt: Prompt, observed: Observed | None) -> tuple[list[Message], li
         messages[-1] = {**messages[-1], "content": joined}
     else:
         messages.append(said)
-    return messages, [*images, *observed.images]
+    return messages, images
 
 
 def _named(place: str, work: Callable[[], Any]) -> Any:

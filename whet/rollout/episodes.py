@@ -186,10 +186,12 @@ def play_all(
 
 def share_prompts(samples: Sequence[Sample]) -> None:
     """Give samples whose prompts are equal one prompt object, which is what the learner packs once."""
-    known: dict[tuple[int, ...], Prompt] = {}
+    known: dict[tuple[Any, ...], Prompt] = {}
     for sample in samples:
-        if sample.prompt.media is None:
-            sample.prompt = known.setdefault(tuple(sample.prompt.ids), sample.prompt)
+        prompt, media = sample.prompt, sample.prompt.media
+        if media is None or not media.videos:
+            shown = () if media is None else tuple((image.size, image.tobytes()) for image in media.images)
+            sample.prompt = known.setdefault((tuple(prompt.ids), shown), prompt)
 
 
 async def gathered(episodes: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from whet.chat.calls.format import USUAL_THOUGHT
 from whet.chat.messages import Message, Parsed, assistant_message
-from whet.envs.harness.calls import ChatCall, RefusedError, Reply
+from whet.envs.harness.calls import ChatCall, Reply
+from whet.envs.harness.contents import RefusedError
 from whet.envs.harness.programs import PLACE, Program, Started
 from whet.envs.harness.scores import Scores
 from whet.envs.harness.server import Gone, SessionServer
@@ -19,6 +20,7 @@ from whet.envs.session import BAD_RESULT, RAISED, EnvFailure
 from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Finish, Limits, Report, gathered, give_back, share_prompts
+from whet.rollout.harness_row import row_of
 from whet.rollout.sessions import Asked, Recording
 from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
@@ -44,14 +46,18 @@ class HarnessEpisodes:
 
     async def __call__(self, prompt: Prompt, ids: range) -> list[Sample]:
         """Return the samples of these ids; a harness that fails costs its own sample only."""
-        samples = await gathered([self._episode(prompt, ids, index) for index in range(len(ids))])
+        row, given = row_of(prompt)
+        sessions = [
+            HarnessSession(self._engine, self._params, self._harness, self._limits, prompt, sample_id, row, given)
+            for sample_id in ids
+        ]
+        samples = await gathered([self._episode(prompt, ids, index, each) for index, each in enumerate(sessions)])
         share_prompts(samples)
         self._finish(samples)
         return samples
 
-    async def _episode(self, prompt: Prompt, ids: range, index: int) -> Sample:
+    async def _episode(self, prompt: Prompt, ids: range, index: int, session: HarnessSession) -> Sample:
         harness = self._harness
-        session = HarnessSession(self._engine, self._params, harness, self._limits, prompt, ids.start + index)
         key = harness.server.open(session)
         started = Started(harness.server.base_url, key, session.row)
         scores, failure = Scores(), None
@@ -96,14 +102,24 @@ class HarnessSession:
     """One sample: its calls are answered in the order in which they come, one at a time."""
 
     def __init__(
-        self, engine: Engine, params: SamplingParams, harness: Harness, limits: Limits, prompt: Prompt, sample_id: int
+        self,
+        engine: Engine,
+        params: SamplingParams,
+        harness: Harness,
+        limits: Limits,
+        prompt: Prompt,
+        sample_id: int,
+        row: dict[str, Any],
+        given: Sequence[bytes] = (),
     ) -> None:
+        """`row` is what the harness is told of the prompt, `given` the files of the images in it."""
         self._engine, self._params, self._harness, self._limits = engine, params, harness, limits
         self._sample_id = sample_id
-        self.row = row_of(prompt)
+        self.row = row
         self.posted: Scores | None = None
         shared = harness.conversations
-        self._recording = Recording(prompt, shared.template, shared.spell)
+        self._recording = Recording(prompt, shared.template, shared.spell, shared.images, given)
+        self._media = prompt.media  # of the row
         self._lock = asyncio.Lock()
         self._finish: Any = "stop"
         self._end: str | None = None  # the limit that a call ran into
@@ -193,13 +209,25 @@ class HarnessSession:
         return asked
 
     def _tokens(self, call: ChatCall) -> Asked:
+        self._check_images(call)
         try:
-            return self._recording.ask(call.messages, call.tools)
+            return self._recording.ask(call.messages, call.tools, call.images)
         except Exception as error:  # templates are code of others, and raise what they like
             said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
             raise RefusedError(
                 400, f"the chat template refuses the messages: {type(error).__name__}: {said}"
             ) from error
+
+    def _check_images(self, call: ChatCall) -> None:
+        """Refuse calls in which a text stands where an image was meant."""
+        if self._media is not None and self._media.videos:
+            raise RefusedError(400, "the row has a video, which a harness cannot send; leave such rows out")
+        if self._media is None or call.images:
+            return
+        if any(isinstance(each["content"], str) and "<image>" in each["content"] for each in call.messages):
+            raise RefusedError(
+                400, "<image> in a text is no image: send the row's as image_url parts, as row['messages'] has them"
+            )
 
     def _call_params(self, call: ChatCall, asked: Asked) -> SamplingParams:
         limits = self._limits
@@ -230,8 +258,3 @@ def _stop_in(text: str, stops: tuple[str, ...]) -> str | None:
     """Return the stop text that is complete first, as an engine sees it; None where there is none."""
     found = [(text.find(stop) + len(stop), stop) for stop in stops if stop in text]
     return min(found)[1] if found else None
-
-
-def row_of(prompt: Prompt) -> dict[str, Any]:
-    """Return a row as a harness reads it: its columns, and uid, messages and answer where no column is called so."""
-    return {"uid": prompt.uid, "messages": prompt.messages, "answer": prompt.answer} | prompt.extra

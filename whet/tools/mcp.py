@@ -1,13 +1,15 @@
 """Tools of MCP servers, over standard input and output or streamable HTTP, with the official `mcp` package.
 
-A server is started once for a run, in an event loop and thread of its own, which all samples share. One that ends is
-started again at the next call, a few times; calls that it leaves unanswered are errors that name it.
+A server is started once for a run, in an event loop and thread of its own, which all samples share. One that ends, or
+answers nothing after a call that took too long, is started again at the next call, a few times without an answered call
+in between; calls that it leaves unanswered are errors that name it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.envs.orphans import VARIABLE
 from whet.errors import UserError
 from whet.tools.mcp_results import tool_result
 from whet.tools.protocol import PlainTool, Tool, ToolError, ToolResult
@@ -22,9 +25,10 @@ from whet.tools.protocol import PlainTool, Tool, ToolError, ToolResult
 if TYPE_CHECKING:
     from mcp import Client
 
-RESTARTS = 3  # of one server in a run
+RESTARTS = 3  # of one server without an answered call in between
 START_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
+CHECK_SECONDS = 5.0  # for a server to show that it is still there
 _KEYS = {"command", "args", "env", "cwd", "url", "headers", "auth_token", "type", "transport"}
 
 
@@ -37,6 +41,7 @@ class _Life:
         self.ready = threading.Event()  # it answers, or has failed
         self.failure = ""  # why it ended
         self.stop: asyncio.Event | None = None
+        self.check: asyncio.Future[None] | None = None  # under way after a call that took too long
         self.loop = asyncio.new_event_loop()
         self.thread: threading.Thread | None = None
 
@@ -68,6 +73,8 @@ class McpServer:
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:
         """Call a tool; `ToolError` if the server is gone or goes meanwhile."""
         life = self._life
+        if life.check is not None and life.is_up:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_settled(life), life.loop))
         if not life.is_up:
             life = await asyncio.to_thread(self._revive)
         assert life.client is not None
@@ -93,8 +100,14 @@ class McpServer:
             await asyncio.wait([call, end], return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 raise ToolError(f"MCP server {self.name} ended during {tool}: {life.failure or 'closed'}")
-            return call.result()
+            answer = call.result()
+            self._restarts = 0
+            return answer
         except ToolError:
+            raise
+        except asyncio.CancelledError:  # it took too long: the tool hangs, or the whole server
+            if life.check is None or life.check.done():
+                life.check = asyncio.ensure_future(self._check(life))
             raise
         except MCPError as error:
             if await _answers(life.client):
@@ -106,6 +119,12 @@ class McpServer:
             call.cancel()
             end.cancel()
         raise ToolError(f"MCP server {self.name} ended during {tool}: {life.failure}")
+
+    async def _check(self, life: _Life) -> None:
+        """End a life that answers nothing any more; calls that come meanwhile wait for the verdict."""
+        assert life.client is not None
+        if not await _answers(life.client):
+            self._fail(life, "it no longer answers")
 
     def _fail(self, life: _Life, failure: str) -> None:
         life.failure = life.failure or failure[:300]
@@ -192,7 +211,9 @@ class McpServer:
         from mcp import StdioServerParameters, stdio_client
 
         keys = {key: self._spec[key] for key in ("command", "args", "env", "cwd") if self._spec.get(key) is not None}
-        return stdio_client(StdioServerParameters(**keys), errlog=log)
+        # The package hands over a few variables only; by this one a server is found if the trainer is killed.
+        mark = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
+        return stdio_client(StdioServerParameters(**keys | {"env": mark | keys.get("env", {})}), errlog=log)
 
 
 class McpTool(PlainTool):
@@ -260,10 +281,15 @@ def _checked(name: str, spec: Any) -> dict[str, Any]:
     return dict(spec)
 
 
+async def _settled(life: _Life) -> None:
+    if life.check is not None:
+        await asyncio.shield(life.check)
+
+
 async def _answers(client: Client) -> bool:
     """Return True if a server that refused a call is still there."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(CHECK_SECONDS):
             await client.list_tools(cache_mode="bypass")
     except Exception:
         return False

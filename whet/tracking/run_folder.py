@@ -43,7 +43,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.path)
             _probe(self.path)
-            _clear_side_files(self.path, self.samples, self.tokens)
+            _clear_side_files(self.path, self.samples, self.tokens, self.pictures)
         except OSError as error:
             self.close()
             raise UserError(_unusable(self.path, error)) from error
@@ -76,6 +76,11 @@ class RunFolder:
     def tokens(self) -> Path:
         """Parquet files of token records."""
         return self.path / "tokens"
+
+    @property
+    def pictures(self) -> Path:
+        """Pictures of the samples that have token records."""
+        return self.path / "pictures"
 
     @property
     def log(self) -> Path:

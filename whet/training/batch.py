@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whet.config import Config, draws_allowed, keeps_history, refills, resolve_path
+from whet.config import Config, resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import RewardsFailedError, UserError
 from whet.rewards.failures import failure_counts
@@ -71,7 +71,7 @@ class BatchMaker:
         kept = state.carried
         arrived = len(kept)
         while not _is_enough(config, kept, draws, wanted):
-            missing = wanted - len(kept if refills(config) else draws.groups)
+            missing = wanted - len(kept if config.algorithm.refills else draws.groups)
             groups = self.draw(config, clock, draws, missing)
             kept = kept + [group for group in groups if keep(group.samples)]
         passed = {id(group) for group in kept}
@@ -136,7 +136,7 @@ class BatchMaker:
         state, rollouts, loader = self._state, self._rollouts, self._loader
         assert loader is not None, "a run that only validates has no training prompts"
         params = sampling_params(config.worker.rollout, config.data.max_response_length)
-        rows = loader.next_rows(missing if draws.replayed and not refills(config) else None)
+        rows = loader.next_rows(missing if draws.replayed and not config.algorithm.refills else None)
         first = state.samples_drawn
         ids = [range(first + i * params.n, first + (i + 1) * params.n) for i in range(len(rows))]
         groups = rollouts.collect(rows, loader.prompts(rows), params, ids, clock)
@@ -171,7 +171,7 @@ class BatchMaker:
                 f"step {state.step}: {names} kept none of {sampled} groups in {draws.count} draws; "
                 "this step trains on nothing"
             )
-        elif refills(config) and len(kept) < wanted:
+        elif config.algorithm.refills and len(kept) < wanted:
             self._console.warn(
                 f"step {state.step}: {names} kept {len(kept)} of the {wanted} groups wanted in {draws.count} draws; "
                 "training on those"
@@ -213,7 +213,7 @@ def open_batches(
     trainer = config.trainer
     if loader is None or (trainer.max_staleness == 0 and trainer.replay is None):
         batches = BatchMaker(rollouts, loader, state, console)
-        if loader is not None and keeps_history(config):
+        if loader is not None and config.keeps_history:
             from whet.training.history import History
 
             batches.history = History(config, loader)
@@ -232,8 +232,10 @@ def groups_per_step(config: Config) -> int:
 
 
 def _is_enough(config: Config, kept: Sequence[Group], draws: Draws, wanted: int) -> bool:
-    if not refills(config):
+    if not config.algorithm.refills:
         return len(draws.groups) >= wanted
+    from whet.config.checks.recipes import draws_allowed
+
     return len(kept) >= wanted or draws.count == draws_allowed(config)
 
 

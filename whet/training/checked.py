@@ -100,7 +100,6 @@ def check_run(config: Config, console: Console) -> CheckedRun:
         parts.check_lengths(each, model.config, model.tokenizer)
         check_critic(each, needs_values(each))
         check_baselines(each)
-        check_schedule(each, model.processor is not None)
     critic_path = None
     if needs_values(config) and not config.trainer.val_only:
         from whet.training import critics
@@ -129,13 +128,4 @@ def check_baselines(config: Config) -> None:
             f"trainer.max_staleness={config.trainer.max_staleness}: algorithm.adv_estimator={estimator} compares "
             "samples with a greedy response of the policy that wrote them, which has been updated since; choose grpo "
             "or rloo, or set max_staleness to 0"
-        )
-
-
-def check_schedule(config: Config, sees_images: bool) -> None:
-    """Refuse environments whose observations may hold images where groups are kept in files between steps."""
-    if config.trainer.max_staleness and sees_images and config.worker.rollout.plays_episodes:
-        raise UserError(
-            f"trainer.max_staleness={config.trainer.max_staleness}: images that an environment shows cannot be kept in "
-            "the schedule of an asynchronous run yet; set max_staleness to 0"
         )

@@ -49,6 +49,7 @@ def open_data(config: Config, model: ModelFolder, console: Console) -> tuple[Loa
         if key == "train_files":
             size = draw_size(config, len(dataset))
             opened = loader = PromptLoader(dataset, size, data.shuffle, data.seed, warn=console.warn)
+            loader.media = dataset.media
         else:
             size = data.val_batch_size
             opened = val_loader = PromptLoader(dataset, size, shuffle=False, seed=0, drop_last=False, warn=console.warn)

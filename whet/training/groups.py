@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -13,7 +14,7 @@ import numpy as np
 
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
-from whet.types import Group, Prompt, Sample, Segment
+from whet.types import Group, Media, Prompt, Sample, Segment
 
 _PROMPT = ("ids", "text", "messages")  # of an episode, which an environment may have begun otherwise than its row
 _FIELDS = [field.name for field in fields(Sample) if field.name not in ("prompt", "segments")]
@@ -40,7 +41,7 @@ def group_record(group: Group) -> dict[str, Any]:
 def group_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Group:
     """Return the group that a record was made of, to the last bit."""
     (prompt,) = loader.prompts([record["row"]])
-    samples = [_sample(prompt, known) for known in record["samples"]]
+    samples = [_sample(prompt, known, loader) for known in record["samples"]]
     if any(sample.end is not None for sample in samples):
         from whet.rollout.episodes import share_prompts  # packing reads a shared prompt once
 
@@ -50,8 +51,9 @@ def group_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Grou
 
 def _record(sample: Sample) -> dict[str, Any]:
     """Return what JSON keeps of a sample; its prompt is found again by its row."""
-    assert all(segment.media is None for segment in sample.segments), "images of later turns have no row to be found by"
-    segments = [asdict(segment) for segment in sample.segments]
+    segments = [asdict(replace(segment, media=None)) for segment in sample.segments]
+    for segment, known in zip(sample.segments, segments):
+        known["media"] = _files(segment.media)
     record = {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}
     if sample.routing is not None:
         array: np.ndarray = sample.routing
@@ -59,14 +61,48 @@ def _record(sample: Sample) -> dict[str, Any]:
         record["routing"] = {"dtype": array.dtype.name, "shape": array.shape, "bits": bits}
     if sample.end is None:
         return record
-    return record | {"prompt": {name: getattr(sample.prompt, name) for name in _PROMPT}}
+    prompt = {name: getattr(sample.prompt, name) for name in _PROMPT}
+    if sample.prompt.media is None or not sample.prompt.media.videos:  # those are always the row's own
+        prompt["media"] = _files(sample.prompt.media)
+    return record | {"prompt": prompt}
 
 
-def _sample(prompt: Prompt, known: dict[str, Any]) -> Sample:
+def _sample(prompt: Prompt, known: dict[str, Any], loader: PromptLoader[Any]) -> Sample:
     if "prompt" in known:
-        prompt = replace(prompt, **known.pop("prompt"))
+        began = known.pop("prompt")
+        if "media" in began:
+            began["media"] = _media(began["media"], loader)
+        prompt = replace(prompt, **began)
+    for segment in known["segments"]:
+        segment["media"] = _media(segment["media"], loader)
     if known.get("routing") is not None:
         array = known["routing"]
         bits = np.frombuffer(base64.b64decode(array["bits"]), dtype=np.dtype(array["dtype"]))
         known["routing"] = bits.reshape(array["shape"])
     return Sample(prompt, [Segment(**segment) for segment in known.pop("segments")], **known)
+
+
+def _files(media: Media | None) -> list[str] | None:
+    """Return the images of an episode as PNG files in base64, which keep every bit of them."""
+    if media is None:
+        return None
+    assert not media.videos, "environments show none"
+    files = []
+    for image in media.images:
+        file = io.BytesIO()
+        image.save(file, format="PNG", compress_level=1)
+        files.append(base64.b64encode(file.getvalue()).decode("ascii"))
+    return files
+
+
+def _media(files: list[str] | None, loader: PromptLoader[Any]) -> Media | None:
+    if files is None:
+        return None
+    from PIL import Image
+
+    if loader.media is None:
+        raise UserError("the model reads text only, and the samples have images")
+    try:
+        return loader.media([Image.open(io.BytesIO(base64.b64decode(file))).convert("RGB") for file in files])
+    except OSError as error:
+        raise ValueError(f"an image of a sample cannot be read: {error}") from error

@@ -22,7 +22,6 @@ from whet.algos.controllers import AdaptiveEntropy, AdaptiveKL, entropy_controll
 from whet.algos.quirks import quirks
 from whet.config.schema import Config
 from whet.config.schema.algorithm import AlgorithmConfig
-from whet.config.schema.correction import SECTION
 from whet.learn.protocol import MiniBatchLoss, Objective
 from whet.learn.scoring import Scored
 from whet.training.experience import Experience, on_device, penalises_kl
@@ -211,7 +210,7 @@ def warn_of_skips(metrics: dict[str, float], step: int, warn: Callable[[str], No
     if skipped:
         warn(
             f"step {step}: {skipped:.0f} of its updates skipped, because nothing was left to train on; where "
-            f"rollout_corr/rollout_rs_masked_fraction is high, loosen {SECTION}.rollout_rs_threshold"
+            f"rollout_corr/rollout_rs_masked_fraction is high, loosen algorithm.rollout_correction.rollout_rs_threshold"
         )
 
 

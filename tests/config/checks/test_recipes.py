@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from whet.config import check_config, draws_allowed, load_config, refills
+from whet.config import check_config, load_config
+from whet.config.checks.recipes import draws_allowed
 from whet.errors import UserError
 
 REQUIRED = [
@@ -81,7 +82,7 @@ def test_a_step_that_refills_may_draw_any_number_of_prompts():
     for size in ("3", "24"):
         config = load_config([*REQUIRED, "algorithm.filter_groups.enable=true", f"data.gen_batch_size={size}"])
         check_config(config)
-        assert refills(config)
+        assert config.algorithm.refills
 
 
 def test_how_often_a_step_may_draw():

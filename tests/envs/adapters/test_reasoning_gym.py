@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from whet.data.files import read_rows
@@ -10,7 +12,7 @@ from whet.envs.protocol import Action
 from whet.errors import UserError
 from whet.types import Prompt
 
-pytest.importorskip("reasoning_gym", reason="needs whet[reasoning_gym]")
+pytestmark = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="needs whet[reasoning_gym]")
 
 
 def test_rows_are_the_same_each_time_and_ranges_share_none() -> None:

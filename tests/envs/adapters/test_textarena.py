@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from whet.envs.protocol import Action
 from whet.errors import UserError
 from whet.types import Prompt
 
-pytest.importorskip("textarena", reason="needs whet[textarena]")
+pytestmark = pytest.mark.skipif(find_spec("textarena") is None, reason="needs whet[textarena]")
 PROMPT = Prompt("x", [], "")
 OPPONENT = """
 def lowest(news):

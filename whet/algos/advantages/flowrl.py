@@ -4,7 +4,7 @@ The policy is to match π_ref(y)^{1/|y|} · exp(β r̂) / Z, with r̂ GRPO's nor
 token of response i stands its logarithm, u_i = β r̂_i + mean_t log π_ref − log Z, which `worker.actor.loss_type=flowrl`
 compares with mean_t log π. The paper learns log Z with a network; here it is the mean over the prompt's responses of
 β r̂ + mean_t log π_ref − mean_t log π_old, which makes the squared residuals of the group smallest (VarGrad; Richter et
-al., 2020) and needs no further weights.
+al., 2020) and needs no further weights. Compared with verl's recipe flowrl: the same residual, with β = 15.
 """
 
 from __future__ import annotations

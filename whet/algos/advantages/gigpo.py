@@ -4,6 +4,9 @@ A = A^E + ω A^S with ω `gigpo_step_weight`. A^E = (R(τ) − mean)/(std + 1e-6
 A^S is the same over all turns of these episodes that began in the same state, of R_k = Σ_{j ≥ k} γ^{j−k} r_j, the
 discounted rewards from turn k on; 0 for a state that only one turn has seen. `norm_adv_by_std=false` leaves out both
 divisions (the paper's F_norm = 1). States are compared as `gigpo_anchor` says.
+
+Compared with the authors' langfengQ/verl-agent, read in a fork: the same A^S; its mean and std of A^E go over turns by
+default, so that long episodes count more often, and here over episodes as in the paper's equation 3.
 """
 
 from __future__ import annotations

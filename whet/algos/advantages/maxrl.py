@@ -3,7 +3,8 @@
 A_i = (s_i − mean) / mean within a prompt, for scores of 0 or 1. With K of n responses right, the mean of A_i ∇log π is
 the mean gradient of the right ones less that of all. Its expectation is ∇ Σ_{k < n} pass@k / k, which tends to
 ∇ log(pass rate) as n grows: prompts that are rarely solved weigh more than under GRPO. Exactly 0 where no response is
-right. Scores are not to be negative; a mean of 0 or below gives 0.
+right. Scores are not to be negative; a mean of 0 or below gives 0. Compared with the authors' tajwarfahim/maxrl, which
+divides by mean + 1e-6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,11 @@
 A_t = Σ_{s ≥ t} γ^{s−t} [r_φ(y_s) − mean_{j≠i} r̄_φ(y_j)] · `prime.coef` + s_i − mean_{j≠i} s_j, whitened over the
 batch, with r_φ(y_s) the process reward of a token, r̄_φ(y_j) the mean over response j, and s the score. The reward
 model is trained on this step's outcomes first (`whet/algos/implicit_reward.py`). One response has nothing to be
-compared with: 0.
+compared with: 0. `prime.norm=batch_norm` divides process rewards by the batch's largest |Σ_{s ≥ t} r_φ(y_s)|, so that
+returns of both kinds are of one size whatever β is.
+
+Compared with the authors' PRIME-RL/PRIME and with verl's recipe. Both subtract the baseline from r_φ · n/(n−1), which
+adds (r_φ(y_s) − r̄_φ(y_i))/(n−1) to each token: nothing over a whole response. Here it is left out, as in the paper.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ def prime(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     mask_BT, groups = signals.mask_BT, Groups(signals.groups_B, quirks(config.match))
     inside = mask_BT.bool()
     rewards_BT = torch.where(inside, signals.process_rewards_BT.double(), 0.0)
+    if config.prime.norm == "batch_norm":
+        rewards_BT = rewards_BT / (rewards_BT.flip(1).cumsum(dim=1).abs().max() + 1e-6)
     mean_B = rewards_BT.sum(dim=1) / inside.sum(dim=1).clamp(min=1)
     centred_BT = torch.where(inside, rewards_BT - _others(mean_B, groups)[:, None], 0.0)
     returns_BT = torch.zeros_like(centred_BT)

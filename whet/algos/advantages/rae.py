@@ -3,6 +3,9 @@
 A = R(τ) − b_role with b ← α·b + (1 − α)·R(τ) after every episode of that role, the latest included; α is `rae_decay`.
 Roles of a game win with different chances, so one baseline for all would reward who has the better seat. The role is
 the row's column `rae_key`, and a column `data_source` names the game.
+
+Compared with the authors' spiral-rl/spiral, whose code takes b before the episode is counted. The two differ by a
+constant: R − (α·b + (1 − α)·R) = α·(R − b).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A_i = P̂(y_i ≻ π) − ½ with P̂ the mean over j ≠ i of 1 where s_i > s_j, ½ where they are equal, 0 elsewhere: an
 estimate of the chance to win against the policy itself. Scores matter by their order alone. Goes with
-`worker.actor.loss_type=sppo`.
+`worker.actor.loss_type=sppo`. Compared with verl's recipe sppo: the same loss; in place of P̂ − ½ it has the raw score
+less (1/η) log mean exp(η s) over the batch.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from whet.algos.correction.diagnostics import off_policy_metrics
 from whet.algos.correction.rejection import reject
 from whet.algos.correction.weights import importance_weights
 from whet.algos.quirks import quirks
-from whet.config.schema.correction import RolloutCorrectionConfig, rejection_rules
+from whet.config.correction import rejection_rules
+from whet.config.schema.correction import RolloutCorrectionConfig
 
 PREFIX = "rollout_corr/"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whet.algos.correction.statistics import masked_mean, masked_std, row_means, row_spread
 from whet.algos.correction.weights import LIMIT
-from whet.config.schema.correction import Interval, Rule
+from whet.config.correction import Interval, Rule
 
 
 def reject(

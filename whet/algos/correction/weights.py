@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from whet.algos.correction.statistics import masked_mean, masked_std, row_means, row_spread
-from whet.config.schema.correction import Interval, RolloutCorrectionConfig, weight_bounds
+from whet.config.correction import Interval, weight_bounds
+from whet.config.schema.correction import RolloutCorrectionConfig
 
 LIMIT = 20.0  # log-ratios beyond this are as good as infinite
 

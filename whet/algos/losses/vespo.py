@@ -3,6 +3,7 @@
 L = −sg(φ(W_i))·A·log π on every token of response i, where W_i = Π_t π/π_old is not normalised by length and
 φ(W) = W^c1 · exp(c2·(1 − W)), so that φ(1) = 1. c1 and c2 are `vespo_positive` where A ≥ 0, else
 `vespo_negative`. φ falls to 0 on both sides: a response that became much likelier or unlikelier counts little.
+Compared with the authors' FloyedShen/VESPO: the same φ, defaults and bound of log W.
 """
 
 from __future__ import annotations

@@ -51,12 +51,13 @@ const of = (value, act) => (value === null ? null : act(value));
 
 /**
  * Tokens in segments by who wrote them, coloured by a choice. Pointer, or arrow keys, show numbers; a click, or Enter,
- * chooses a token for `chosen`.
+ * chooses a token for `chosen`. `before` returns what stands before a token, such as a picture.
  * @param {Tokens} tokens
  * @param {(place: number) => void} [chosen]
+ * @param {(place: number) => HTMLElement|null} [before]
  * @returns {HTMLElement}
  */
-export function tokenBox(tokens, chosen) {
+export function tokenBox(tokens, chosen, before) {
   const line = h("p", { class: "quiet", role: "status" }, t("Point at a token, or use the arrow keys in the box."));
   const box = h("div", { class: "tokens text", tabindex: 0, role: "group", "aria-label": t("tokens of the response") });
   /** @type {HTMLElement[]} */
@@ -66,6 +67,8 @@ export function tokenBox(tokens, chosen) {
     if (several && (i === 0 || tokens.by_model[i] !== tokens.by_model[i - 1])) {
       box.append(h("span", { class: "segment" }, tokens.by_model[i] ? t("written by the policy") : t("written by a tool or the environment")));
     }
+    const media = before?.(i);
+    if (media) box.append(media);
     spans.push(h("span", { class: tokens.by_model[i] ? "token" : "token foreign", "data-i": i }, tokens.texts ? tokens.texts[i] : `${id} `));
     box.append(spans[i]);
   });

@@ -93,8 +93,9 @@ ROLLOUT: list[Row] = [
     *under(
         "agent",
         mapped("default_agent_loop", _AGENTS, rule="agents"),
+        mapped("agent_loop_config_path", _AGENTS, "verl's own loops by other names; yours are refused", rule="agents"),
         absent(
-            "agent_loop_config_path agent_loop_manager_class custom_async_server.path",
+            "agent_loop_manager_class custom_async_server.path",
             "loops of yours are environments here: set worker.rollout.env",
         ),
         harmless("*", "how agents are run there"),

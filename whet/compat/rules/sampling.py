@@ -82,6 +82,13 @@ def _validation_or1(there: There, here: Here) -> None:
     here.note("Skywork-OR1 validates at temperatures 0.6 and 1.0; whet validates at 0.6")
 
 
+_LOOPS = {"SingleTurnAgentLoop": "single_turn_agent", "ToolAgentLoop": "tool_agent"}  # verl's own, by their classes
+_OWN_LOOPS = (
+    "loops of yours are environments here (worker.rollout.env) or programs that call the policy over HTTP "
+    "(worker.rollout.agent)"
+)
+
+
 @rule("agents")
 def _agents(there: There, here: Here) -> None:
     """Tools make an agent there; multi_turn.enable alone chooses nothing."""
@@ -92,16 +99,14 @@ def _agents(there: There, here: Here) -> None:
         "data.tool_config_path",
         "data.function_tool_path",
     ]
-    loop = there.text(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
+    loop = _loop(there, here)
     named = [key for key in files if there.get(key)]
     user = f"{turns}.interaction_config_path"
     if there.get(user):
         here.set("worker.rollout.interaction", str(there.get(user)), user)
     if not named and not there.get(user):
-        if loop not in ("single_turn_agent", "tool_agent"):
-            here.refuse(
-                f"{_ROLLOUT}.agent.default_agent_loop", "loops of yours are environments here: set worker.rollout.env"
-            )
+        if loop not in ("", *_LOOPS.values()):
+            here.refuse(f"{_ROLLOUT}.agent.default_agent_loop", f"there is no loop {loop} here: {_OWN_LOOPS}")
         for name in ("enable", "max_assistant_turns", "max_user_turns", "format"):
             here.idle(f"{turns}.{name}", "without tools there is one turn")
         return
@@ -118,6 +123,33 @@ def _agents(there: There, here: Here) -> None:
     _limits(there, here, turns)
     if there.is_given(f"{turns}.format") and here.has("worker.rollout.tool_format"):
         here.set("worker.rollout.tool_format", there.get(f"{turns}.format"), f"{turns}.format")
+
+
+def _loop(there: There, here: Here) -> str:
+    """Return the name of the loop that verl would run by default; "" for a class of the user's, which is refused."""
+    key = f"{_ROLLOUT}.agent.agent_loop_config_path"
+    loop = there.text(f"{_ROLLOUT}.agent.default_agent_loop", "single_turn_agent")
+    if not there.get(key):
+        return loop
+    from omegaconf import OmegaConf
+
+    path = str(there.get(key))
+    try:
+        entries: Any = OmegaConf.to_container(OmegaConf.load(path))
+        targets = {str(entry["name"]): str(entry["_target_"]) for entry in entries}
+    except Exception as error:  # a file of the user's: unreadable, no YAML, or of another form
+        here.refuse(key, f"{path} is no list of {{name, _target_}}: {type(error).__name__}: {str(error)[:200]}")
+        return ""
+    target = targets.get(loop)
+    if target is None:  # the file only adds loops, which rows may ask for
+        here.idle(key, f"{loop} is run, and {', '.join(targets)} are not: {_OWN_LOOPS}")
+        return loop
+    known = _LOOPS.get(target.rpartition(".")[2]) if target.startswith("verl.") else None
+    if known is None:
+        here.refuse(key, f"{loop} is {target}, a class written for verl's workers: {_OWN_LOOPS}")
+        return ""
+    here.idle(key, f"{loop} is verl's own {known}, which is chosen by its tools here")
+    return known
 
 
 def _limits(there: There, here: Here, turns: str) -> None:

@@ -129,9 +129,6 @@ def _devices(config: Config) -> int:
     return config.trainer.n_gpus_per_node * config.trainer.nnodes
 
 
-DEVICE_CHECKS: tuple[Check, ...] = (_machine, _pools, _groups, _engines, _shards)
-
-
 def parallel_problems(config: Config) -> Iterator[str]:
     """A sentence where `tensor_parallel_size` and `ulysses_size` do not divide the devices that learn."""
     trainer, actor, critic = config.trainer, config.worker.actor, config.worker.critic
@@ -149,3 +146,6 @@ def parallel_problems(config: Config) -> Iterator[str]:
             fitting = listed(divisors(devices // other)) if devices % other == 0 else ""
             hint = f"set one of {fitting}" if fitting else f"lower {beside.removeprefix(' x ')} first"
             yield f"{key}={size}{beside if other > 1 else ''} does not divide the {devices} devices of {of}: {hint}"
+
+
+DEVICE_CHECKS: tuple[Check, ...] = (_machine, _pools, _groups, _engines, _shards, parallel_problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from whet.config.checks.run import Check
 from whet.config.schema import Config
 from whet.config.schema.distill import DistillConfig
 from whet.config.values import show
@@ -41,3 +42,6 @@ def distill_problems(config: Config) -> Iterator[str]:
             f"{SECTION}.model_path: trainer.n_gpus_per_node x trainer.nnodes = {devices}, but distillation on several "
             "devices is not in this version yet; set both to 1"
         )
+
+
+DISTILL_CHECKS: tuple[Check, ...] = (distill_problems,)

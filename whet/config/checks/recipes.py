@@ -7,13 +7,6 @@ from collections.abc import Iterator
 from whet.config.checks.run import Check
 from whet.config.schema import Config
 
-MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in this process's memory
-
-
-def refills(config: Config) -> bool:
-    """Return True if a step draws prompts until enough groups pass a filter."""
-    return config.algorithm.filter_groups.enable or config.algorithm.online_filtering
-
 
 def draws_allowed(config: Config) -> int | None:
     """Return the most draws of a step that refills; None for no limit."""
@@ -23,23 +16,6 @@ def draws_allowed(config: Config) -> int | None:
     return limits[0] if limits[0] > 0 else None
 
 
-def keeps_history(config: Config) -> bool:
-    """Return True if a step depends on pass rates, baselines or groups of earlier steps."""
-    algorithm = config.algorithm
-    return (
-        config.data.curriculum.active or algorithm.replay_buffer.size > 0 or algorithm.adv_estimator in ("spo", "rae")
-    )
-
-
-def _samples(config: Config) -> Iterator[str]:
-    prompts = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
-    if prompts * config.worker.rollout.n > MOST_SAMPLES:
-        yield (
-            f"data.rollout_batch_size={config.data.rollout_batch_size} and worker.rollout.n={config.worker.rollout.n} "
-            f"make {prompts * config.worker.rollout.n:,} samples a step, more than {MOST_SAMPLES:,}; lower one of them"
-        )
-
-
 def _filters(config: Config) -> Iterator[str]:
     algorithm, trainer = config.algorithm, config.trainer
     if algorithm.online_filtering and algorithm.filter_low >= algorithm.filter_high:
@@ -47,7 +23,7 @@ def _filters(config: Config) -> Iterator[str]:
             f"algorithm.filter_low={algorithm.filter_low} is not below algorithm.filter_high={algorithm.filter_high}: "
             "no group can lie between the two"
         )
-    if trainer.rejection_sample and refills(config):
+    if trainer.rejection_sample and algorithm.refills:
         yield (
             "trainer.rejection_sample=true drops groups without refilling, but algorithm.filter_groups.enable or "
             "algorithm.online_filtering refills; keep one"
@@ -65,7 +41,7 @@ def _filters(config: Config) -> Iterator[str]:
 def _tries(config: Config) -> Iterator[str]:
     allowed = draws_allowed(config)
     prompts = config.data.mini_rollout_batch_size or config.data.rollout_batch_size
-    if refills(config) and allowed is not None and allowed * prompts < config.data.rollout_batch_size:
+    if config.algorithm.refills and allowed is not None and allowed * prompts < config.data.rollout_batch_size:
         of_groups = config.algorithm.filter_groups
         by_groups = of_groups.enable and of_groups.max_num_gen_batches
         key = "algorithm.filter_groups.max_num_gen_batches" if by_groups else "trainer.max_try_make_batch"
@@ -178,11 +154,6 @@ def _history(config: Config) -> Iterator[str]:
             f"algorithm.replay_buffer.groups={buffer.groups} is more than the {buffer.size} groups that are kept "
             "(algorithm.replay_buffer.size); raise that"
         )
-    if buffer.size and rollout.plays_episodes:
-        yield (
-            "algorithm.replay_buffer.size keeps groups in checkpoints, which cannot hold images of later turns; leave "
-            "it at 0 with tools, environments and harnesses"
-        )
     if curriculum.active and rollout.n == 1 and config.algorithm.adv_estimator != "spo":
         yield (
             "data.curriculum measures pass rates by the samples of a prompt; set worker.rollout.n to 2 or more, or "
@@ -200,7 +171,6 @@ def _observations(config: Config) -> Iterator[str]:
 
 
 RECIPE_CHECKS: tuple[Check, ...] = (
-    _samples,
     _filters,
     _tries,
     _overlong,

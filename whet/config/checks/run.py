@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from whet.config.keys import get, with_values
 from whet.config.problems import sentences_of
-from whet.config.schema import Config
+from whet.config.schema import Config, all_keys
 from whet.errors import UserError
 
 Check = Callable[[Config], Iterable[str]]
@@ -32,6 +33,25 @@ def run_checks(checks: Sequence[Check], config: Config) -> list[str]:
         except UnknownValueError:
             continue
     return list(dict.fromkeys(found))
+
+
+def where_set(checks: str, *names: str) -> Check:
+    """Return the checks of a feature as one, whose module is imported only where one of the feature's keys is set.
+
+    `checks` is a module of this package and its tuple, such as `devices.DEVICE_CHECKS`; `names` are keys, or sections
+    with a dot at their end. A key without a usable value counts as set.
+    """
+    module, _, attribute = checks.partition(".")
+
+    def check(config: Config) -> Iterable[str]:
+        own = {name: key for name, key in all_keys().items() if name in names or name.startswith(sections)}
+        values = dict(known_values(config, own))
+        if all(name in values and values[name] == key.default for name, key in own.items()):
+            return ()
+        return run_checks(getattr(import_module(f"whet.config.checks.{module}"), attribute), config)
+
+    sections = tuple(name for name in names if name.endswith("."))
+    return check
 
 
 def hide(config: Config, names: Iterable[str]) -> Config:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from whet.config.checks.devices import DEVICE_CHECKS, parallel_problems
 from whet.config.checks.engines import engine_problems
 from whet.config.checks.not_yet import refusals
-from whet.config.checks.run import Check, known_values
+from whet.config.checks.run import Check, known_values, where_set
 from whet.config.checks.updates import budget_problems
 from whet.config.problems import hint
 from whet.config.schema import Config, all_keys
@@ -120,10 +119,16 @@ def _quantization(config: Config) -> Iterator[str]:
             yield f"worker.rollout.{name}={getattr(rollout, name)} has no exact form; set worker.rollout.exact=false"
 
 
+DEVICES = where_set(
+    "devices.DEVICE_CHECKS",
+    *("trainer.n_gpus_per_node", "trainer.nnodes", "trainer.placement.", "worker.hybrid_engine"),
+    *("worker.actor.fsdp.", "worker.critic.fsdp.", "worker.ref.fsdp."),
+    *("worker.actor.tensor_parallel_size", "worker.actor.ulysses_size", "worker.critic.ulysses_size"),
+)
 SAMPLING_CHECKS: tuple[Check, ...] = (
     _values,
     refusals,
-    *DEVICE_CHECKS,
+    DEVICES,
     _names,
     _validation,
     lambda config: budget_problems(config, "actor"),
@@ -133,5 +138,4 @@ SAMPLING_CHECKS: tuple[Check, ...] = (
     _routing,
     _quantization,
     engine_problems,
-    parallel_problems,
 )

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whet.config.checks.asynchronous import ASYNC_CHECKS
-from whet.config.checks.distill import distill_problems
-from whet.config.checks.recipes import RECIPE_CHECKS, refills
 from whet.config.checks.required import DATA_CHECKS, model_set
-from whet.config.checks.reward import REWARD_CHECKS
-from whet.config.checks.run import Check, run_checks
+from whet.config.checks.run import Check, run_checks, where_set
 from whet.config.checks.sampling import SAMPLING_CHECKS
 from whet.config.checks.updates import batch_problems, budget_problems, must_divide, precision_problems
 from whet.config.problems import raise_problems
 from whet.config.schema import Config
-from whet.config.schema.correction import SECTION, rejection_rules, weight_bounds
 from whet.config.values import show
 from whet.errors import UserError
 
 # Originals that train a prompt's only response on its raw score (see `singleton_keeps_score` in algos/quirks.py).
 SINGLES_COUNT = ("verl", "or1")
+MOST_SAMPLES = 10_000_000  # of a step; whatever is known of each is kept in this process's memory
 
 
 def check_config(config: Config) -> None:
@@ -65,9 +61,20 @@ def _groups(config: Config) -> Iterator[str]:
         yield f"worker.rollout.top_k=1 makes all {rollout.n} samples of a prompt the same; set -1 or 2 and more"
 
 
+def _samples(config: Config) -> Iterator[str]:
+    prompts = config.data.rollout_batch_size * config.trainer.rejection_sample_multiplier
+    if prompts * config.worker.rollout.n > MOST_SAMPLES:
+        yield (
+            f"data.rollout_batch_size={config.data.rollout_batch_size} and worker.rollout.n={config.worker.rollout.n} "
+            f"make {prompts * config.worker.rollout.n:,} samples a step, more than {MOST_SAMPLES:,}; lower one of them"
+        )
+
+
 def _draws(config: Config) -> Iterator[str]:
     size = config.data.mini_rollout_batch_size
-    if size is not None and not refills(config):  # a step that refills carries what is too much to the next one
+    if (
+        size is not None and not config.algorithm.refills
+    ):  # a step that refills carries what is too much to the next one
         prompts = ("data.rollout_batch_size", config.data.rollout_batch_size)
         yield from must_divide("data.mini_rollout_batch_size", size, *prompts)
 
@@ -76,33 +83,6 @@ def _loss(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if algorithm.disable_kl and algorithm.use_kl_loss:
         yield "algorithm.disable_kl=true leaves no KL, but algorithm.use_kl_loss=true adds it to the loss; keep one"
-
-
-def _correction(config: Config) -> Iterator[str]:
-    correction, actor = config.algorithm.rollout_correction, config.worker.actor
-    for read in (weight_bounds, rejection_rules):
-        try:
-            read(correction)
-        except UserError as error:
-            yield str(error)
-    recompute = f"worker.actor.recompute_old_log_probs={show(actor.recompute_old_log_probs)}"
-    if correction.bypass_mode and actor.recompute_old_log_probs:
-        yield f"{recompute}, but {SECTION}.bypass_mode=true takes the sampler's; keep one"
-    if correction.active and not correction.bypass_mode and actor.recompute_old_log_probs is False:
-        yield f"{recompute}, but {SECTION} compares the learner's log-probs with the sampler's; leave it out"
-    rollout = config.worker.rollout
-    alike = (("quantization", rollout.quantize_learner), ("kv_cache_dtype", False))
-    for name, same in alike:
-        if getattr(rollout, name) and not (same or correction.active):
-            yield (
-                f"worker.rollout.{name}={getattr(rollout, name)} samples from other probabilities than the learner's: "
-                f"set {SECTION}=decoupled_token_is, which corrects for it"
-            )
-    if correction.bypass_mode and actor.loss_type != "default":
-        yield (
-            f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "
-            f"{SECTION}.loss_type={correction.loss_type}; leave the former out"
-        )
 
 
 def _stages(config: Config) -> Iterator[str]:
@@ -122,22 +102,43 @@ def _while_training(check: Check) -> Check:
     return lambda config: () if config.trainer.val_only else check(config)
 
 
+REWARD = where_set(
+    "reward.REWARD_CHECKS",
+    *(f"worker.reward.{name}" for name in ("combine", "url", "model.", "judge.", "manager", "reward_type")),
+)
+_FEATURES = (
+    where_set("distill.DISTILL_CHECKS", "algorithm.distill."),
+    where_set(
+        "recipes.RECIPE_CHECKS",
+        *("algorithm.adv_estimator", "worker.actor.loss_type", "algorithm.demonstration_key"),
+        *("algorithm.online_filtering", "algorithm.filter_groups.", "algorithm.replay_buffer.", "data.curriculum."),
+        *("trainer.rejection_sample", "trainer.rejection_sample_multiplier", "worker.reward.overlong_buffer."),
+        *("algorithm.kl_type", "worker.actor.adaptive_entropy.", "algorithm.observation_coef"),
+        *("algorithm.use_vppo_on_perception", "algorithm.use_vppo_on_entropy", "algorithm.use_advantage_shaping"),
+    ),
+    where_set(
+        "asynchronous.ASYNC_CHECKS",
+        *(f"trainer.{name}" for name in ("max_staleness", "steps_ahead", "on_stale", "replay")),
+    ),
+    where_set(
+        "correction.CORRECTION_CHECKS",
+        *("algorithm.rollout_correction.", "worker.rollout.quantization", "worker.rollout.kv_cache_dtype"),
+    ),
+)
 _TRAINING: tuple[Check, ...] = (
     _groups,
     lambda config: batch_problems(config, "actor"),
     _draws,
     _loss,
-    distill_problems,
     lambda config: precision_problems(config, "actor"),
-    *RECIPE_CHECKS,
-    *ASYNC_CHECKS,
-    _correction,
+    _samples,
+    *_FEATURES,
 )
 _ONE_STAGE: tuple[Check, ...] = (
     model_set,
     *DATA_CHECKS,
     *SAMPLING_CHECKS,
-    *REWARD_CHECKS,
+    REWARD,
     *map(_while_training, _TRAINING),
 )
 TRAIN_CHECKS: tuple[Check, ...] = (*_ONE_STAGE, _stages)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whet.config.checks.devices import divisors
 from whet.config.schema import Config
 
 
@@ -73,6 +72,8 @@ def must_divide(part_name: str, part: int, whole_name: str, whole: int) -> Itera
     """Yield a sentence with the nearest sizes that fit if `part` does not divide `whole`."""
     if part < 1 or whole < 1 or whole % part == 0:
         return
+    from whet.config.checks.devices import divisors
+
     below = max(size for size in divisors(whole) if size < part)
     above = min((size for size in divisors(whole) if size > part), default=None)
     fitting = f"{below} or {above}" if above else f"{below}"

@@ -9,17 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from whet.config.loading.layer import (
-    Layer,
-    close_key,
-    is_section,
-    key_of,
-    mapping_above,
-    record,
-    record_tree,
-    section_error,
-    wrong_name,
-)
+from whet.config.loading.layer import Layer, is_section, key_of, mapping_above, record, record_tree
 from whet.config.loading.yaml_file import check_yaml
 from whet.config.problems import did_you_mean, nearest_key
 from whet.config.schema import all_keys, all_presets
@@ -38,6 +28,8 @@ def read_arguments(arguments: list[str]) -> Layer:
             section = is_section(name)
             value = _section_value(name, text) if section else _argument_value(name, text)
         except UserError as error:
+            from whet.config.loading.wrong_names import close_key
+
             is_known = key_of(name) in all_keys() or is_section(name)
             layer.refuse(error, name if is_known else close_key(name), guessed=not is_known)
             continue
@@ -74,6 +66,8 @@ def split_argument(argument: str) -> tuple[str, str]:
 
 def _section_value(name: str, text: str) -> Any:
     if not text.strip() or (text in NULL_WORDS and name not in all_presets()):
+        from whet.config.loading.wrong_names import section_error
+
         raise section_error(Given(name, text))
     return _yaml_value(name, text)
 
@@ -82,6 +76,8 @@ def _argument_value(name: str, text: str) -> Any:
     target = key_of(name)
     key = all_keys().get(target)
     if key is None and mapping_above(target) is None:
+        from whet.config.loading.wrong_names import wrong_name
+
         raise wrong_name(Given(name, text))
     if not text.strip():
         raise UserError(f"{name}=: has no value; expected {key.expected if key else 'one'}")

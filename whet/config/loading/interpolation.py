@@ -1,4 +1,4 @@
-"""Check what `${...}` in values refers to, before anything is replaced.
+"""Replace `${...}` in values, once it is known that what they refer to can be followed.
 
 OmegaConf follows references by recursion and replaces each of them anew, so that a few lines that name each other twice
 can take hours. Here references are followed within a budget that is shared by all keys.
@@ -10,7 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
 from whet.config.texts import printable
+from whet.config.values import Given
 from whet.errors import UserError
 
 MOST_REFERENCES = 20_000  # followed for the whole config, which takes OmegaConf about a second
@@ -48,15 +52,38 @@ def syntax_problem(value: Any) -> str | None:
     return None
 
 
-def is_plain(value: Any) -> bool:
-    """True for a value that OmegaConf would give back as it is: no interpolation, no type of its own."""
-    if type(value) is str:
-        return "${" not in value
-    if type(value) is list:
-        return all(map(is_plain, value))
-    if type(value) is dict:
-        return all(type(name) is str and is_plain(item) for name, item in value.items())
-    return value is None or type(value) in (int, float, bool)
+def check_interpolations(given: Given) -> None:
+    """Raise a `UserError` for a value that OmegaConf cannot read."""
+    problem = syntax_problem(given.value)
+    if problem:
+        raise given.error(problem)
+    try:
+        OmegaConf.create([given.value])
+    except (OmegaConfBaseException, ValueError) as error:
+        raise given.error(f"cannot be read: {printable(str(error).splitlines()[0])}") from error
+
+
+class Interpolated:
+    """The tree of all keys where some values refer to others or to the environment."""
+
+    def __init__(self, tree: dict[str, Any]) -> None:
+        self._tree = OmegaConf.create(tree)
+        self.unresolved: Any = OmegaConf.to_container(self._tree, resolve=False)
+        self._references = References(self.unresolved)
+
+    @property
+    def exhausted(self) -> bool:
+        """True if no further value may be asked for."""
+        return self._references.exhausted
+
+    def value(self, name: str, given: Given) -> Any:
+        """Return the value of a key with its `${...}` replaced."""
+        self._references.check(name, f"{given.name}={given.shown}{given.place}")
+        try:
+            value = OmegaConf.select(self._tree, name)
+            return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        except (OmegaConfBaseException, ValueError) as error:
+            raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
 
 
 class References:

@@ -9,16 +9,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from whet.config.keys import Key
-from whet.config.loading.interpolation import is_plain, syntax_problem
-from whet.config.problems import Problem, did_you_mean, nearest_key, sentences_of
+from whet.config.problems import Problem, sentences_of
 from whet.config.schema import all_keys, all_presets, all_sections
-from whet.config.texts import printable
-from whet.config.values import Given, show
+from whet.config.values import Given, read_value, show
 from whet.errors import UserError
+
+SEED = "trainer.seed"
+SEEDS = ("data.seed", "worker.rollout.seed")  # the shuffle and the first values of adapters; sampling
 
 
 class Layer(dict[str, Given]):
@@ -53,6 +51,8 @@ def record_tree(name: str, value: Any, place_of: Callable[[str], str], layer: La
     if value is None:
         return
     if not isinstance(value, dict):
+        from whet.config.loading.wrong_names import section_error
+
         layer.refuse(section_error(Given(name, value, place_of(name))), name)
         return
     for child, item in value.items():
@@ -64,6 +64,8 @@ def record(given: Given, layer: Layer) -> None:
     target = key_of(given.name)
     key = all_keys().get(target)
     if key is None and mapping_above(target) is None:
+        from whet.config.loading.wrong_names import close_key, wrong_name
+
         layer.refuse(wrong_name(given), close_key(given.name), guessed=True)
     elif key is not None and not _may_hold(key, given.value):
         layer.refuse(given.error(f"expected {key.expected}"), target)
@@ -97,39 +99,26 @@ def fill_presets(layer: Layer) -> None:
                 layer.setdefault(name, Given(name, values.get(leaf, key.default), given.place))
 
 
-def section_error(given: Given) -> UserError:
-    """Return the error for a section that was given one value."""
-    from whet.config.loading.aliases import ALIASES
+def fill_seeds(layer: Layer) -> None:
+    """Where a source gives `trainer.seed`, give every other seed that the source does not give itself.
 
-    example = next(known for known in [*all_keys(), *ALIASES] if known.startswith(f"{given.name}."))
-    return given.error(f"is a section; give its keys, such as {example}")
-
-
-def wrong_name(given: Given) -> UserError:
-    """Return the error for a name that is no key: what replaced it, or the nearest real one."""
-    from whet.config.loading.replaced import reason_not_settable
-
-    name = show(given.name)
-    reason = reason_not_settable(given.name)
-    if reason:
-        return UserError(f"{name}{given.place} {reason}")
-    above = given.name.rpartition(".")[0]
-    while above and not is_section(above):
-        if above in all_keys():
-            return UserError(f"{name}{given.place}: {above} is a single value and has no keys below it")
-        above = above.rpartition(".")[0]
-    close = did_you_mean(close_key(given.name))
-    return UserError(f"unknown key {name}{given.place}{close or '; `whet config` lists every key'}")
+    A seed on the command line so replaces those of a file.
+    """
+    given = layer.get(SEED)
+    if given is None or given.value is None or not _may_be_seed(given):
+        return  # what is no seed is refused once, for the key that it was given for
+    for name in SEEDS:
+        layer.setdefault(name, Given(SEED, given.value, given.place))
 
 
-def close_key(name: str) -> str | None:
-    """Return the key or alias that an unknown name probably means."""
-    from whet.config.loading.aliases import ALIASES
-
-    root = name.partition(".")[0]
-    is_foreign = root in foreign_sections()
-    aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]
-    return nearest_key(name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"])
+def _may_be_seed(given: Given) -> bool:
+    if "${" in str(given.value):
+        return True
+    try:
+        read_value(all_keys()[SEED], given)
+    except UserError:
+        return False
+    return True
 
 
 def _put(target: str, given: Given, layer: Layer) -> None:
@@ -153,13 +142,20 @@ def _check_put(target: str, given: Given, layer: Layer) -> None:
         raise given.error("still has to be filled in")
     if is_plain(given.value):
         return
-    problem = syntax_problem(given.value)
-    if problem:
-        raise given.error(problem)
-    try:
-        OmegaConf.create([given.value])
-    except (OmegaConfBaseException, ValueError) as error:
-        raise given.error(f"cannot be read: {printable(str(error).splitlines()[0])}") from error
+    from whet.config.loading.interpolation import check_interpolations
+
+    check_interpolations(given)
+
+
+def is_plain(value: Any) -> bool:
+    """True for a value that OmegaConf would give back as it is: no interpolation, no type of its own."""
+    if type(value) is str:
+        return "${" not in value
+    if type(value) is list:
+        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(type(name) is str and is_plain(item) for name, item in value.items())
+    return value is None or type(value) in (int, float, bool)
 
 
 def mapping_above(name: str) -> Key | None:

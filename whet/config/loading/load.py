@@ -12,23 +12,21 @@ import functools
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from typing import TYPE_CHECKING, Any
 
 from whet.config.keys import with_values
 from whet.config.loading.arguments import is_config_file, read_arguments
-from whet.config.loading.interpolation import References, is_plain
-from whet.config.loading.layer import Layer, fill_presets
-from whet.config.loading.seeds import fill_seeds
+from whet.config.loading.layer import Layer, fill_presets, fill_seeds, is_plain
 from whet.config.loading.yaml_file import read_files
 from whet.config.problems import Problem, raise_problems
 from whet.config.schema import Config, all_keys
 from whet.config.secrets import comes_from_environment
-from whet.config.texts import name_problem, printable, text_problem
+from whet.config.texts import name_problem, text_problem
 from whet.config.values import Given, read_value, show
 from whet.errors import UserError
+
+if TYPE_CHECKING:
+    from whet.config.loading.interpolation import Interpolated
 
 TASK_KEYS = (
     "data.train_files",
@@ -114,11 +112,12 @@ def combine(
     for problem in (problem for layer in layers for problem in layer.problems):
         is_given = problem.guessed and any(_given_for(key, layers) for key in problem.keys)
         found.append(replace(problem, keys=()) if is_given else problem)
-    config = _typed(merged, layers, extended, found)
+    interpolated = _interpolated(merged, layers)
+    config = _typed(merged, interpolated, layers, extended, found)
     source = read[-1][0].absolute() if read else None
     config = replace(
         config,
-        written=_from_environment(merged, layers),
+        written=_from_environment(interpolated.unresolved, layers) if interpolated else {},
         source=source,
         folders=tuple(path.absolute().parent for path, _ in reversed(read)),
         origin=start.label(source),
@@ -126,14 +125,21 @@ def combine(
     return Loaded(config, found, start)
 
 
-def _merged(layers: list[Layer]) -> dict[str, Any] | DictConfig:
-    """Return the tree of all keys; plain where no value has anything that OmegaConf would replace."""
+def _merged(layers: list[Layer]) -> dict[str, Any]:
+    """Return the tree of all keys."""
     tree = Config().to_dict()
     for layer in layers:
         tree = _over(tree, _nested(layer))
-    return (
-        tree if all(is_plain(given.value) for layer in layers for given in layer.values()) else OmegaConf.create(tree)
-    )
+    return tree
+
+
+def _interpolated(tree: dict[str, Any], layers: list[Layer]) -> Interpolated | None:
+    """Return the tree as OmegaConf reads it; None where no value has anything that it would replace."""
+    if all(is_plain(given.value) for layer in layers for given in layer.values()):
+        return None
+    from whet.config.loading.interpolation import Interpolated
+
+    return Interpolated(tree)
 
 
 def _over(base: Any, later: Any) -> Any:
@@ -166,22 +172,27 @@ def _place(tree: dict[str, Any], name: str, given: Given) -> None:
     branch[leaf] = given.value
 
 
-def _typed(merged: dict[str, Any] | DictConfig, layers: list[Layer], extended: bool, problems: list[Problem]) -> Config:
+def _typed(
+    tree: dict[str, Any],
+    interpolated: Interpolated | None,
+    layers: list[Layer],
+    extended: bool,
+    problems: list[Problem],
+) -> Config:
     """Read every given key in its type; one that cannot be read is a problem, and stays at its default."""
     extended = extended or _given_for("algorithm.extensions", layers) is not None
-    references = References(_unresolved(merged))
     values = {}
     for name, key in all_keys().items():
         given = _given_for(name, layers)
         if given is None:
             continue
         try:
-            references.check(name, f"{given.name}={given.shown}{given.place}")
-            resolved = Given(given.name, _resolved(merged, name, given), given.place, given.value)
-            values[name] = read_value(key, resolved, extended)
+            value = interpolated.value(name, given) if interpolated else copy.deepcopy(_at(tree, name))
+            values[name] = read_value(key, Given(given.name, value, given.place, given.value), extended)
         except UserError as error:
-            problems.append(Problem(str(error), _affected(name), hides_all=references.exhausted))
-            if references.exhausted:
+            exhausted = interpolated is not None and interpolated.exhausted
+            problems.append(Problem(str(error), _affected(name), hides_all=exhausted))
+            if exhausted:
                 break
     return with_values(Config(), values)
 
@@ -206,28 +217,12 @@ def _given_for(name: str, layers: list[Layer]) -> Given | None:
     return None
 
 
-def _unresolved(merged: dict[str, Any] | DictConfig) -> Any:
-    return merged if isinstance(merged, dict) else OmegaConf.to_container(merged, resolve=False)
-
-
 def _at(tree: dict[str, Any], name: str) -> Any:
     return functools.reduce(lambda branch, part: branch[part], name.split("."), tree)
 
 
-def _resolved(merged: dict[str, Any] | DictConfig, name: str, given: Given) -> Any:
-    """Return the value of one key with its `${...}` replaced."""
-    if isinstance(merged, dict):
-        return copy.deepcopy(_at(merged, name))
-    try:
-        value = OmegaConf.select(merged, name)
-        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    except (OmegaConfBaseException, ValueError) as error:
-        raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
-
-
-def _from_environment(merged: dict[str, Any] | DictConfig, layers: list[Layer]) -> dict[str, Any]:
+def _from_environment(tree: Any, layers: list[Layer]) -> dict[str, Any]:
     """Return the keys with text that comes from the environment, each as it was written. Numbers are no secrets."""
-    tree: Any = _unresolved(merged)
     found = {}
     for name, key in all_keys().items():
         if key.kind in ("str", "list", "table", "dict") and _given_for(name, layers) is not None:

@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.examples import beside_or_shipped
-from whet.config.loading.interpolation import syntax_problem
 from whet.config.loading.layer import Layer, record_tree
 from whet.config.problems import Problem, hint
 from whet.config.schema import all_keys
@@ -91,9 +90,11 @@ def _check_events(events: Iterator[yaml.Event], where: str) -> None:
 
 
 def _check_node(event: Any, line: str) -> None:
-    problem = syntax_problem(event.value) if isinstance(event, yaml.ScalarEvent) else None
-    if problem:
-        raise UserError(f"{line}: {show(event.value)} {problem}")
+    if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+        from whet.config.loading.interpolation import syntax_problem
+
+        if problem := syntax_problem(event.value):
+            raise UserError(f"{line}: {show(event.value)} {problem}")
     is_long = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and len(event.value) > LONGEST_NUMBER
     if is_long and NUMBER.fullmatch(event.value):
         raise UserError(f"{line}: holds a number of {len(event.value)} characters; shorten it, or put it in quotes")

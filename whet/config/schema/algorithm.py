@@ -15,6 +15,7 @@ ADVANTAGES = FunctionRegistry(
 )
 PF_PPO = ("pow", "max_min", "max_random")
 ANCHORS = ("observation", "history")
+PRIME_NORMS = ("batch_norm", "none")
 MATCHES = ("whet", "verl", "easyr1", "vppo", "or1")
 _ESTIMATORS = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
 PERCEPTION_MASKS = ("patches", "noise", "blur", "grey", "blank")
@@ -56,6 +57,11 @@ class PrimeConfig:
 
     beta: float = key(0.05, "scale of process rewards: beta (log reward model - log reference) of each token", above=0)
     coef: float = key(1.0, "weight of process rewards beside the score", least=0)
+    norm: str = key(
+        "batch_norm",
+        "batch_norm: the largest return of process rewards is 1; none: beta scales them",
+        choices=PRIME_NORMS,
+    )
     lr: float = key(1e-6, "learning rate of the reward model", least=0, most=1000)
     model_path: str | None = key(None, "folder or hub id that the reward model starts from; null = the policy's")
 
@@ -156,6 +162,11 @@ class AlgorithmConfig:
         default_factory=RolloutCorrectionConfig,
         metadata=section("where the sampler's probabilities are not the learner's; one value names a preset", PRESETS),
     )
+
+    @property
+    def refills(self) -> bool:
+        """True if a step draws prompts until enough groups pass a filter."""
+        return self.filter_groups.enable or self.online_filtering
 
     @property
     def needs_dependency(self) -> bool:

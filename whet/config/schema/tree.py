@@ -79,6 +79,13 @@ class Config:
     origin: str = field(default="defaults", compare=False)  # what it started from, in words
     written: dict[str, Any] = field(default_factory=dict, compare=False)  # keys whose text comes from the environment
 
+    @property
+    def keeps_history(self) -> bool:
+        """True if a step depends on pass rates, baselines or groups of earlier steps."""
+        algorithm = self.algorithm
+        has_baselines = algorithm.adv_estimator in ("spo", "rae")
+        return self.data.curriculum.active or algorithm.replay_buffer.size > 0 or has_baselines
+
     def stored(self) -> dict[str, Any]:
         """The tree as files and loggers may hold it: text from the environment as it was written, secrets left out."""
         tree = self.to_dict()

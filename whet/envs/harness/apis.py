@@ -14,7 +14,8 @@ from whet.chat.apis.responses_answer import ResponseAnswer, kept_turn
 from whet.chat.apis.responses_request import read_responses
 from whet.chat.apis.turn import Called, End, Finish, Turn
 from whet.chat.messages import Message
-from whet.envs.harness.calls import ChatCall, RefusedError, Reply, answer, answer_events, read_call
+from whet.envs.harness.calls import ChatCall, Reply, answer, answer_events, read_call
+from whet.envs.harness.contents import RefusedError
 
 Kept = dict[str, list[Message]]  # conversations of a sample by the id of the response that ends them
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.chat.messages import Message
+from whet.envs.harness.contents import RefusedError, read_content
 from whet.types import FinishReason
 
 _ROLES = ("system", "user", "assistant", "tool")
@@ -23,20 +24,6 @@ _REFUSED = {
 }
 
 
-class RefusedError(Exception):
-    """A call that is not answered; the message goes to the harness."""
-
-    def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
-        super().__init__(message)
-        self.status, self.code = status, code
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """Return the error as OpenAI's clients read it."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": str(self), "type": kind, "param": None, "code": self.code}}
-
-
 @dataclass(frozen=True, slots=True)
 class ChatCall:
     """A call: the conversation so far, and what matters of the other fields.
@@ -44,7 +31,7 @@ class ChatCall:
     Temperature and its like are the run's, so that what is sampled is the policy that is trained.
     """
 
-    messages: list[Message]
+    messages: list[Message]  # contents are texts, or parts where there are images: {"type": "image"} for each
     tools: list[dict[str, Any]] | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -53,6 +40,7 @@ class ChatCall:
     model: str = "policy"
     splits: bool = False  # True if the API has a place for reasoning beside the text
     marks_cuts: bool = False  # True if the API calls a turn that was cut incomplete, for which clients raise
+    images: tuple[bytes, ...] = ()  # files of the images in the messages, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +65,8 @@ def read_call(body: Any) -> ChatCall:
     given = body.get("messages")
     if not isinstance(given, list) or not given:
         raise RefusedError(400, "messages must be a list that is not empty")
-    messages = [_message(each, number) for number, each in enumerate(given)]
+    images: list[bytes] = []
+    messages = [_message(each, number, images) for number, each in enumerate(given)]
     if messages[-1]["role"] == "assistant":
         raise RefusedError(400, "the last message must not be the assistant's: the policy writes the next turn")
     options = body.get("stream_options")
@@ -89,17 +78,18 @@ def read_call(body: Any) -> ChatCall:
         body.get("stream") is True,
         isinstance(options, Mapping) and options.get("include_usage") is True,
         str(body.get("model") or "policy"),
+        images=tuple(images),
     )
 
 
-def _message(given: Any, number: int) -> Message:
+def _message(given: Any, number: int, images: list[bytes]) -> Message:
     where = f"messages[{number}]"
     if not isinstance(given, Mapping):
         raise RefusedError(400, f"{where} must be an object with role and content")
     role = "system" if given.get("role") == "developer" else given.get("role")
     if role not in _ROLES:
         raise RefusedError(400, f"{where}.role must be one of {', '.join(_ROLES)}")
-    message: Message = {"role": role, "content": _text(given.get("content"), where)}
+    message: Message = {"role": role, "content": read_content(given.get("content"), where, role, images)}
     reasoning = given.get("reasoning_content")
     if role == "assistant" and isinstance(reasoning, str):
         message["reasoning_content"] = reasoning
@@ -110,20 +100,6 @@ def _message(given: Any, number: int) -> Message:
     if isinstance(given.get("name"), str):
         message["name"] = given["name"]
     return message
-
-
-def _text(content: Any, where: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise RefusedError(400, f"{where}.content must be text or a list of parts")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            raise RefusedError(400, f"{where}.content: only parts of type text are read here", "unsupported_value")
-        texts.append(part["text"])
-    return "".join(texts)
 
 
 def _calls(given: Any, where: str) -> list[dict[str, Any]]:

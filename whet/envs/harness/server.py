@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whet.envs.harness.apis import ChatExchange, Exchange, Kept, MessagesExchange, ResponsesExchange, error_body
-from whet.envs.harness.calls import ChatCall, RefusedError, Reply
+from whet.envs.harness.calls import ChatCall, Reply
+from whet.envs.harness.contents import RefusedError
 from whet.envs.harness.scores import Scores, read_scores
 from whet.envs.observations import BadResultError
 from whet.errors import UserError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-MOST_BYTES = 64 * 2**20  # of a body
+MOST_BYTES = 256 * 2**20  # of a body: a conversation with its pictures comes with every call
 _LOOK_SECONDS = 0.5  # between two looks at whether a client is still there
 _START_SECONDS = 30.0
 Gone = Callable[[], Awaitable[bool]]  # says whether the client has left

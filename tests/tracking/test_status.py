@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.board.status import read_status
+from whet.tracking.status import read_status
 
 HOLD = """
 import sys
