@@ -97,10 +97,18 @@ def _compare(
     measured = statistics.mean(line["timing_s/step"] for line in lines[counted])
     print(
         f"max_staleness={bound}: measured {measured:.3f} s a step, simulated {simulated:.3f}: "
-        f"{simulated / measured - 1:+.1%}; rest of a step {1e3 * rest:.1f} ms",
+        f"{simulated / measured - 1:+.1%}; {_parts(lines[counted])}",
         flush=True,
     )
     return rest
+
+
+def _parts(lines: list[dict[str, float]]) -> str:
+    """Return the mean seconds of the parts of these steps."""
+    names = {name: f"timing_s/{name}" for name in ("rollout", "reward", "update", "weights", "step")}
+    return ", ".join(
+        f"{name} {statistics.mean(line.get(key, 0.0) for line in lines):.3f}" for name, key in names.items()
+    )
 
 
 def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyped-def]
