@@ -47,7 +47,7 @@ def main() -> None:
     decode, update = _decode_cost(config), _update_cost(config)
     print(
         f"decode: {1e3 * decode[0]:.3f} ms a step, {1e6 * decode[1]:.2f} us a sequence, "
-        f"{1e3 * decode[2]:.3f} ms a sample; update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
+        f"{1e3 * decode[2]:.3f} ms a sample, {1e3 * decode[3]:.2f} ms a pass over prompts; update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
     )
     rest = None
     for bound in arguments.staleness:
@@ -59,7 +59,7 @@ def _compare(
     keys: list[str],
     bound: int,
     run: Path,
-    decode: tuple[float, float, float],
+    decode: tuple[float, float, float, float],
     update: tuple[float, float],
     rest: float | None,
 ) -> float:
@@ -82,7 +82,7 @@ def _compare(
     prompt = statistics.mean(line["prompt_length/mean"] for line in lines)
     scenario = Scenario(
         engines=1,
-        decode=DecodeCost(decode[0], decode[1], 0.0, prefill=decode[2] / prompt),
+        decode=DecodeCost(decode[0], decode[1], 0.0, prefill=decode[2] / prompt, reading=decode[3]),
         update=UpdateCost(update[0] + rest, update[1]),
         batch=config.data.rollout_batch_size,
         samples=config.worker.rollout.n,
@@ -111,8 +111,8 @@ def _parts(lines: list[dict[str, float]]) -> str:
     )
 
 
-def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyped-def]
-    """Seconds of a step, of a sequence in it, and of taking up a sample: least squares over fixed lengths."""
+def _decode_cost(config) -> tuple[float, float, float, float]:  # type: ignore[no-untyped-def]
+    """Seconds of a step, of a sequence in it, of a sample and of a pass that reads prompts: by least squares."""
     import torch
 
     from whet.assets import resolve_model
@@ -128,11 +128,11 @@ def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyp
     tokenizer = load_tokenizer(path)
     engine = open_engine(Opening(config, model, tokenizer, end_ids(path, tokenizer)))
     rows, seconds = [], []
-    for groups in (4, 16, 32):
+    for groups in (1, 4, 16, 32):
         prompts = [Prompt(str(i), [3 + (i * j) % 8 for j in range(18)], "") for i in range(groups)]
-        for tokens in (2, 8, 16):
+        for tokens in (1, 2, 8, 16):
             params = SamplingParams(n=8, max_tokens=tokens, ignore_eos=True)
-            rows.append([tokens, tokens * groups * 8, groups * 8])
+            rows.append([tokens, tokens * groups * 8, groups * 8, 1])
             seconds.append(_best(lambda prompts=prompts, params=params: engine.generate(prompts, params)))
     weights = 1 / torch.tensor(seconds, dtype=torch.float64)
     scaled = torch.tensor(rows, dtype=torch.float64) * weights[:, None]
