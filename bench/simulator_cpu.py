@@ -47,7 +47,8 @@ def main() -> None:
     decode, update = _decode_cost(config), _update_cost(config)
     print(
         f"decode: {1e3 * decode[0]:.3f} ms a step, {1e6 * decode[1]:.2f} us a sequence, "
-        f"{1e3 * decode[2]:.3f} ms a sample, {1e3 * decode[3]:.2f} ms a pass over prompts; update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
+        f"{1e3 * decode[2]:.3f} ms a sample, {1e3 * decode[3]:.2f} ms a pass over prompts; "
+        f"update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
     )
     rest = None
     for bound in arguments.staleness:
