@@ -198,14 +198,14 @@ def _tiles(rows: int, dtype: torch.dtype, glu: bool) -> dict[str, Any]:
     """Other sizes of a tile of so many rows; with a gated unit two tiles of weights are on their way at once."""
     if dtype == torch.float32:
         return _tile(64, 32, 4, 2)
-    wide = 64 if glu else 128
+    narrow, wide = dtype == torch.float8_e4m3fn, 64 if glu else 128
     if rows == 128:
-        return _tile(2 * wide, 128 if dtype == torch.float8_e4m3fn else 64, 8, 3)
-    if dtype == torch.float8_e4m3fn:
-        return _tile(wide, 128, 4, 4, swap=True)
+        return _tile(128, 128, 8, 3) if narrow else _tile(2 * wide, 64, 8, 3)
+    if narrow:
+        return _tile(64 if rows < 64 else wide, 128, 4, 4 if rows != 32 else 3, swap=rows < 64)
     if rows == 64:
         return _tile(wide, 64, 4, 3)
-    return _tile(wide if rows == 32 else 64, 128, 4, 3)
+    return _tile(wide, 128, 4, 3) if rows == 32 else _tile(64, 128, 4, 3, swap=True)
 
 
 def _tile(columns: int, depth: int, warps: int, stages: int, swap: bool = False) -> dict[str, Any]:
