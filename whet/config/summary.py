@@ -17,12 +17,13 @@ def summary_lines(config: Config, job: str) -> list[str]:
 
     The first says what the config started from: a file, the built-in quickstart, or the defaults.
     """
-    own = {"train": _train, "sft": _sft}.get(job)
-    if own is None:
+    if job in ("train", "sft"):
+        own = (_train if job == "train" else _sft)(config)
+    else:
         from whet.config.summary_sampling import ROWS
 
-        own = ROWS[job]
-    rows = {"config": _start(config), **own(config)}
+        own = ROWS[job](config)
+    rows = {"config": _start(config), **own}
     width = max(map(len, rows))
     return [f"{name:<{width}}  {text}" for name, text in rows.items()]
 
