@@ -13,10 +13,10 @@ from whet.config import load_config
 from whet.doctor.doctor import Doctor
 from whet.doctor.findings import Finding, Rule
 from whet.doctor.rules import rules
-from whet.doctor.rules.policy import FallingValidation
-from whet.doctor.rules.responses import CutResponses
-from whet.doctor.rules.rewards import Ties
-from whet.doctor.rules.sampling import LogProbDrift
+from whet.doctor.rules.cut import CutResponses
+from whet.doctor.rules.drift import LogProbDrift
+from whet.doctor.rules.overfit import FallingValidation
+from whet.doctor.rules.ties import Ties
 
 
 def steps_of(rule: Rule, metrics: Iterable[dict[str, float]]) -> list[int]:

@@ -9,10 +9,19 @@ import pytest
 
 from whet.doctor.findings import Rule
 from whet.doctor.rules import rules_for
-from whet.doctor.rules.policy import ClippedRatios, EntropyCollapse, ExplodingGradients, FlatRun, KlBlowUp
-from whet.doctor.rules.responses import lengthened, shortened
-from whet.doctor.rules.rewards import CollapsedReward, FailingRewards, FallenReward, OpposedScores, SlowRewards
-from whet.doctor.rules.sampling import IdleDevice, StaleSamples
+from whet.doctor.rules.clipping import ClippedRatios
+from whet.doctor.rules.collapsed import CollapsedReward
+from whet.doctor.rules.entropy import EntropyCollapse
+from whet.doctor.rules.failing_rewards import FailingRewards
+from whet.doctor.rules.fallen import FallenReward
+from whet.doctor.rules.flat import FlatRun
+from whet.doctor.rules.gradients import ExplodingGradients
+from whet.doctor.rules.idle import IdleDevice
+from whet.doctor.rules.kl import KlBlowUp
+from whet.doctor.rules.length import lengthened, shortened
+from whet.doctor.rules.opposed import OpposedScores
+from whet.doctor.rules.slow_rewards import SlowRewards
+from whet.doctor.rules.staleness import StaleSamples
 
 
 def holds_at(rule: Rule, metrics: Iterable[dict[str, float]]) -> list[int]:

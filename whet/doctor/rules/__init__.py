@@ -1,4 +1,4 @@
-"""The rules, by what they are about; `rules` returns those that make sense for a run."""
+"""The rules, one module each; `rules` returns those that make sense for a run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 from whet.config import Config
 from whet.doctor.findings import Rule
-from whet.doctor.rules.policy import (
-    ClippedRatios,
-    EntropyCollapse,
-    ExplodingGradients,
-    FallingValidation,
-    FlatRun,
-    KlBlowUp,
-)
-from whet.doctor.rules.responses import CutResponses, lengthened, shortened
-from whet.doctor.rules.rewards import CollapsedReward, FailingRewards, FallenReward, OpposedScores, SlowRewards, Ties
-from whet.doctor.rules.sampling import IdleDevice, LogProbDrift, StaleSamples
+from whet.doctor.rules.clipping import ClippedRatios
+from whet.doctor.rules.collapsed import CollapsedReward
+from whet.doctor.rules.cut import CutResponses
+from whet.doctor.rules.drift import LogProbDrift
+from whet.doctor.rules.entropy import EntropyCollapse
+from whet.doctor.rules.failing_rewards import FailingRewards
+from whet.doctor.rules.fallen import FallenReward
+from whet.doctor.rules.flat import FlatRun
+from whet.doctor.rules.gradients import ExplodingGradients
+from whet.doctor.rules.idle import IdleDevice
+from whet.doctor.rules.kl import KlBlowUp
+from whet.doctor.rules.length import lengthened, shortened
+from whet.doctor.rules.opposed import OpposedScores
+from whet.doctor.rules.overfit import FallingValidation
+from whet.doctor.rules.slow_rewards import SlowRewards
+from whet.doctor.rules.staleness import StaleSamples
+from whet.doctor.rules.ties import Ties
 
 if TYPE_CHECKING:
     from whet.doctor.samples import SampleRule

@@ -1,38 +1,11 @@
-"""Rules about the length of responses: cut off at the limit, collapsed, grown."""
+"""Responses that collapse or grow in length without a gain in reward."""
 
 from __future__ import annotations
 
 from whet.doctor.findings import Metrics
 from whet.doctor.streak import Level
 
-CUT_STEPS, CUT_SHARE = 3, 0.95
-
-
-class CutResponses:
-    """Nearly all responses reach the length limit for several steps."""
-
-    name = "cut"
-    evidence: tuple[str, ...] = ("response_length/clip_ratio", "response_length/mean")
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._steps = limit, 0
-
-    def observe(self, metrics: Metrics) -> str | None:
-        """Count steps in a row in which nearly all responses were cut off."""
-        share = metrics.get("response_length/clip_ratio")
-        if share is not None:
-            self._steps = self._steps + 1 if share >= CUT_SHARE else 0
-        if self._steps < CUT_STEPS:
-            return None
-        return (
-            f"in {self._steps} steps in a row at least {CUT_SHARE:.0%} of the responses were cut off at "
-            f"data.max_response_length={self._limit}, before an end or an answer. Look at responses in samples/: raise "
-            "the limit, or see whether the model knows how to stop (its chat template, or a base model without "
-            "instruction tuning)."
-        )
-
-
-LENGTH_WINDOW, LENGTH_SHORT, LENGTH_LONG, LENGTH_GAIN = 5, 0.25, 3.0, 0.02
+WINDOW, SHORT, LONG, GAIN = 5, 0.25, 3.0, 0.02
 
 
 class ChangedLength:
@@ -41,22 +14,22 @@ class ChangedLength:
     def __init__(self, name: str, evidence: tuple[str, ...], change: str, remedy: str) -> None:
         self.name, self.evidence = name, ("response_length/mean", *evidence, "reward/overall")
         self._change, self._remedy = change, remedy
-        self._length, self._reward = Level(LENGTH_WINDOW), Level(LENGTH_WINDOW)
+        self._length, self._reward = Level(WINDOW), Level(WINDOW)
 
     def observe(self, metrics: Metrics) -> str | None:
         """Compare length and reward of the latest steps with those of the first."""
         if "response_length/mean" in metrics and "reward/overall" in metrics:
             self._length.add(metrics["response_length/mean"])
             self._reward.add(metrics["reward/overall"])
-        if not self._length.is_known or self._reward.latest - self._reward.first > LENGTH_GAIN:
+        if not self._length.is_known or self._reward.latest - self._reward.first > GAIN:
             return None
         first, latest = self._length.first, self._length.latest
-        holds = latest < LENGTH_SHORT * first if self._change == "shrank" else latest > LENGTH_LONG * first
+        holds = latest < SHORT * first if self._change == "shrank" else latest > LONG * first
         if not holds:
             return None
         return (
             f"responses {self._change} from {first:.0f} to {latest:.0f} tokens while the reward went from "
-            f"{self._reward.first:.3f} to {self._reward.latest:.3f} (means over {LENGTH_WINDOW} steps): {self._remedy}"
+            f"{self._reward.first:.3f} to {self._reward.latest:.3f} (means over {WINDOW} steps): {self._remedy}"
         )
 
 
