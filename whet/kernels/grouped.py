@@ -36,31 +36,11 @@ def _dot(x_MK, w_KN, acc, SWAP: tl.constexpr):
 # The number of tiles changes from batch to batch: a multiple of 16 would otherwise be one more compilation.
 @triton.jit(do_not_specialize=["T"])
 def _linear(
-    x,
-    weight,
-    out,
-    pairs,
-    tiles_3T,
-    x_scales,
-    w_scales,
-    stride_x,
-    stride_e,
-    stride_o,
-    stride_i,
-    T,
-    OUT,
-    IN: tl.constexpr,
-    K: tl.constexpr,
-    GATHER: tl.constexpr,
-    SCATTER: tl.constexpr,
-    SCALED: tl.constexpr,
-    GLU: tl.constexpr,
-    SILU: tl.constexpr,
-    SWAP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
+    x, weight, out, pairs, tiles_3T, x_scales, w_scales, stride_x, stride_e, stride_o, stride_i, T, OUT,
+    IN: tl.constexpr, K: tl.constexpr, GATHER: tl.constexpr, SCATTER: tl.constexpr, SCALED: tl.constexpr,
+    GLU: tl.constexpr, SILU: tl.constexpr, SWAP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     """BLOCK_M pairs of one expert and BLOCK_N columns of its output; with GLU the weight has 2 · OUT rows."""
     columns = tl.cdiv(OUT, BLOCK_N)
     tile = tl.program_id(0) // columns
