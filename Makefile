@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 5
 REV ?= HEAD
 
 VENV := .venv
@@ -25,7 +25,7 @@ help: ## list the targets
 train: $(READY) ## run the quickstart, or anything else: make train ARGS="config=my.yaml"
 	@$(BIN)/whet train $(ARGS)
 
-# One thread per worker, and a worker more than two cores: tests wait a third of their time. A file's tests share what
+# One thread per worker, and more workers than two cores: tests wait half of their time. A file's tests share what
 # they set up, so workers get whole files; in the order of collection, in which long ones come first (the marker `early`).
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Compiled files are kept, whatever the environment says: workers and the processes they start import the same ones.

@@ -27,6 +27,7 @@ if not torch.cuda.is_available():
 from whet import kernels
 from whet.assets import builtin
 
+gc.disable()  # until all tests are collected: imports leave little behind, and looking takes a tenth of their time
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what is in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
 os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests have started, or the developer
@@ -45,6 +46,7 @@ def pytest_collection_finish() -> None:
     """Take what is imported by now out of the garbage collector's rounds: half a million objects that stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     atexit.register(gc.unfreeze)  # triton reports what is left at the end
 
 

@@ -8,7 +8,7 @@ reasoning and up to three calls. In every other one the policy spells its turns 
 
 After each turn all ids that the engine holds must be those of the whole text, in which each image's place was repeated
 as often as the model's own image processor says, and all images must stand in the order of their places, with its
-pixels.
+pixels. Where the template renders earlier turns differently now, all of it must begin anew.
 """
 
 from __future__ import annotations
@@ -119,16 +119,20 @@ def converse(model: Model, seed: int, found: Counter[str]) -> str:
         after = _render(model, template, [*messages, turn], False)
         full = _render(model, template, [*messages, turn, *added], True)
         native, is_native = written_text(template, turn, before, after)
-        if not is_native or not full.startswith(before + native):
-            found["not native"] += 1  # the template leaves out a part, or rewrites it: turn_check has those
+        if not is_native:
+            found["not native"] += 1  # the template leaves out a part of the turn: turn_check has those
             return ""
         drawn = chats.respelt(native, turn) if chats.respells else native
         written = model.tokenizer(drawn, add_special_tokens=False)["input_ids"]
         segments.append(Segment(written, True, [0.0] * len(written)))
         segments.append(conversation.append(written, Answer(Observed(added, seen), 0.0, False, None, {}, turn)))
         messages = [*messages, turn, *added]
-        images, held = [*images, *seen], held + drawn + full[len(before + native) :]
+        kept = full.startswith(before + native)
+        if segments[-1].restart == kept:
+            return f"turn {found['turns']}: " + ("a needless split" if kept else "a rewriting that was not reported")
+        images, held = [*images, *seen], held + drawn + full[len(before + native) :] if kept else full
         found["turns"] += 1
+        found["split"] += not kept
         found["images"] += len(seen)
         if wrong := _difference(model, Sample(conversation.prompt, list(segments), "stop"), held, images):
             return wrong
@@ -143,15 +147,14 @@ def _difference(model: Model, sample: Sample, held: str, images: list[Image.Imag
     """Return how what the engine reads, and the learner trains on, differs from the whole text with its images."""
     ids, read = model.encoded(held, images)
     prefix = begin(sample).prefix
-    if prefix.ids != sample.prompt.ids + sample.ids:
+    trained = sample.prompt.ids + sample.ids
+    if prefix.ids != trained[len(trained) - len(prefix.ids) :] or (len(sample.branches) == 1 and prefix.ids != trained):
         return "the engine reads other ids than those that are trained on"
     if prefix.ids != ids:
         at = next((i for i, (a, b) in enumerate(zip(prefix.ids, ids)) if a != b), min(len(ids), len(prefix.ids)))
         return f"ids differ at {at}: {model.tokenizer.decode(prefix.ids[max(0, at - 8) : at + 8])!r}"
-    media = [sample.prompt.media, *(segment.media for segment in sample.segments)]
     for name, wanted in read.items():
-        parts = [each.inputs[name] for each in media if each is not None and name in each.inputs]
-        if not parts or not torch.equal(torch.cat(parts), torch.as_tensor(wanted)):
+        if prefix.media is None or not torch.equal(prefix.media.inputs[name], torch.as_tensor(wanted)):
             return f"{name} differs from the processor's"
     return ""
 
@@ -177,7 +180,9 @@ def main() -> int:
     wrong = 0
     for file in options.files:
         found, problems = check(file.read_text(encoding="utf-8"), options.count)
-        counts = " ".join(f"{name.replace(' ', '_')}={found[name]}" for name in ("turns", "images", "not native"))
+        counts = " ".join(
+            f"{name.replace(' ', '_')}={found[name]}" for name in ("turns", "split", "images", "not native")
+        )
         print(f"{file.stem:30} conversations={options.count} {counts} wrong={len(problems)}", flush=True)
         for problem in problems[:3]:
             print(f"    {problem}")

@@ -16,8 +16,8 @@ from whet.assets.vision_model import QWEN2_5, QWEN3, make_vision_model, save
 from whet.cli import main
 from whet.model.load import load_tokenizer
 
-MODELS = ("calculator", "guess", "quickstart", "sentences", "vision", "vision3")
-FAMILIES = {"sentences": QWEN2_5, "vision": QWEN2_5, "vision3": QWEN3}
+MODELS = ("calculator", "collect", "guess", "quickstart", "sentences", "vision", "vision3")
+FAMILIES = {"collect": QWEN2_5, "sentences": QWEN2_5, "vision": QWEN2_5, "vision3": QWEN3}
 
 
 def silent(line):

@@ -43,7 +43,7 @@ def test_making_it_again_gives_the_same_bits_whatever_the_threads(short, tmp_pat
     assert one["quickstart/tokenizer.json"] == shipped.read_shipped("quickstart/tokenizer.json")
 
 
-@pytest.mark.parametrize("name", ["vision", "vision3", "sentences"])
+@pytest.mark.parametrize("name", ["vision", "vision3", "sentences", "collect"])
 def test_making_a_vision_model_again_gives_the_same_bits(short, tmp_path, name, monkeypatch):
     monkeypatch.setattr(pictures, "PROMPTS", 64)
     for seed in (1, 99):  # whatever the state of torch

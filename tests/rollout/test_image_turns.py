@@ -38,6 +38,13 @@ def test_random_conversations_with_images() -> None:
     assert found["images"] > 30
 
 
+def test_conversations_that_the_template_writes_anew_show_all_images_again() -> None:
+    counted = "{{- messages | rejectattr('role', 'eq', 'assistant') | list | length ~ ' asked\n' -}}"
+    found, problems = check(counted + TEMPLATE, 6)
+    assert not problems, problems[:2]
+    assert found["split"] == found["turns"] > 12
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

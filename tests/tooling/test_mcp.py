@@ -102,10 +102,11 @@ def test_a_server_that_hangs_as_a_whole_is_replaced(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mcp_tools, "CHECK_SECONDS", 0.5)
     box = Toolbox(load_tools([STDIO], {}), ToolLimits(seconds=4))
     try:
-        first, stopped, second = _results(box, ("process", {}), ("fail", {"how": "stop"}), ("process", {}))
+        calls = [("process", {}), ("fail", {"how": "stop"}), *[("process", {})] * 8]
+        first, stopped, *later = _results(box, *calls)
         assert "took longer than 4 s" in stopped
-        assert second.isdigit()
-        assert first != second
+        assert later[-1].isdigit(), later  # on a busy machine calls overrun while it is started again
+        assert later[-1] != first
         assert eventually(lambda: not _alive(int(first)))
     finally:
         box.close()

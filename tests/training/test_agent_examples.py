@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from whet_process import run_folder, start
+from whet_process import outcome, run_folder, start
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
+from whet.config.examples import examples_folder
 from whet.tools.builtin.calculator import compute
 from whet.tools.protocol import ToolError
 from whet.tracking import read_metrics
@@ -138,7 +138,16 @@ def test_the_project_of_whet_new_trains(whet_home: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["calculator", "game"])
+def test_pictures_of_an_asynchronous_run_are_kept_in_its_schedule(whet_home: Path, tmp_path: Path) -> None:
+    several = (*FEW, "trainer.max_staleness=2", "trainer.max_steps=4", "trainer.save_freq=1")
+    run = run_example(tmp_path / "first", "image_game", *several)
+    again = run_example(tmp_path / "again", "image_game", *several, f"trainer.replay={run}")
+    weights, optimizer, _ = outcome(run, 4)
+    assert outcome(again, 4)[:2] == (weights, optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["calculator", "game", "image_game"])
 def test_the_example_learns(name: str, whet_home: Path, tmp_path: Path) -> None:
     before = os.times()
     run = run_example(tmp_path, name)

@@ -38,7 +38,18 @@ class Env:
         self.child.kill()
         self.child.wait()
 
-if __name__ == "__main__":
+if sys.argv[1:] == ["serve"]:
+    from mcp.server import MCPServer
+
+    server = MCPServer("tests")
+
+    @server.tool()
+    def score_of(problem: str, said: str) -> float:
+        return score(problem, said)
+
+    sleeper()
+    server.run("stdio")
+elif __name__ == "__main__":
     row, child = json.loads(os.environ["WHET_ROW"]), sleeper()
     messages = [{"role": "user", "content": row["problem"]}]
     for _ in range(2):
@@ -97,15 +108,18 @@ def prompts(run: Path) -> list[list[str]]:
         ("agent", 2, 1),
         pytest.param("env", 6, 15, marks=pytest.mark.slow),
         pytest.param("agent", 6, 15, marks=pytest.mark.slow),
+        pytest.param("tool", 4, 4, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_random_moments(tmp_path: Path, few_rows: tuple[str, str], kind: str, steps: int, kills: int) -> None:
     file = tmp_path / "agents.py"
     file.write_text(AGENTS)
-    which = (
-        f"worker.rollout.env={file}:Env" if kind == "env" else f"worker.rollout.agent_command={sys.executable} {file}"
-    )
-    given = (*few_rows, *SHORT, f"trainer.max_steps={steps}", which)
+    which = {
+        "env": [f"worker.rollout.env={file}:Env"],
+        "agent": [f"worker.rollout.agent_command={sys.executable} {file}"],
+        "tool": [f"worker.rollout.tools=['mcp:{sys.executable} {file} serve']", "worker.rollout.tool_format=hermes"],
+    }[kind]
+    given = (*few_rows, *SHORT, f"trainer.max_steps={steps}", *which)
     code, text = train(tmp_path / "alone", *given)
     assert code == 0, text
     seed = random.randrange(1 << 30)
@@ -115,7 +129,8 @@ def test_killed_at_random_moments(tmp_path: Path, few_rows: tuple[str, str], kin
         pids.unlink(missing_ok=True)
         process = start(tmp_path / "killed", "train", *SMALL, *given)
         if chance.random() < 0.8:  # once some episodes play, else while it starts
-            wanted = chance.randint(1, 20 if steps > 2 else 4)  # long before the end, which a busy machine would miss
+            # Long before the end, which a busy machine would miss; a server starts once in a run.
+            wanted = 1 if kind == "tool" else chance.randint(1, 20 if steps > 2 else 4)
             process.wait_for(lambda wanted=wanted: pids.exists() and pids.read_text().count("\n") >= wanted)
         process.process.join(chance.uniform(0, 0.3))
         if process.process.exitcode is not None:

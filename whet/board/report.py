@@ -16,14 +16,15 @@ from whet.board.filters import Filters, Page
 from whet.board.labels import Labels
 from whet.board.samples import Samples
 from whet.board.settings import compare
-from whet.board.status import read_status
 from whet.checkpoint.durable import write_text
 from whet.doctor.examine import Diagnosis, examine_run
 from whet.errors import UserError
 from whet.plots.chart import lay_out
+from whet.plots.curves import PANELS, RunData, panels
 from whet.plots.picture import Plot
-from whet.plots.runs import PANELS, RunData, as_arms, panels, read_run
+from whet.plots.runs import as_arms, read_run
 from whet.tracking.lines import visible
+from whet.tracking.status import read_status
 
 _SAMPLES = 5  # best, and worst
 _STYLE = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.envs.orphans import VARIABLE
 from whet.errors import UserError
 from whet.tools.mcp_results import tool_result
 from whet.tools.protocol import PlainTool, Tool, ToolError, ToolResult
@@ -209,7 +211,9 @@ class McpServer:
         from mcp import StdioServerParameters, stdio_client
 
         keys = {key: self._spec[key] for key in ("command", "args", "env", "cwd") if self._spec.get(key) is not None}
-        return stdio_client(StdioServerParameters(**keys), errlog=log)
+        # The package hands over a few variables only; by this one a server is found if the trainer is killed.
+        mark = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
+        return stdio_client(StdioServerParameters(**keys | {"env": mark | keys.get("env", {})}), errlog=log)
 
 
 class McpTool(PlainTool):

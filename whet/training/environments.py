@@ -40,14 +40,15 @@ class Environments(EpisodeFailures):
         rollout = config.worker.rollout
         super().__init__(KEY, "environment", rollout.env or "tools", config.worker.reward.fallback, warn)
         self._toolbox = None
+        self._host = EnvHost()
         if rollout.env is not None:
             self._factory = env_factory(self.name, resolver(config), rollout.env_args)
         else:
             from whet.training.toolboxes import open_toolbox, tool_env
 
+            self._host.mark()  # before servers of tools start
             self._toolbox = open_toolbox(rollout, resolver(config))
             self._factory = tool_env(self._toolbox, rollout.tool_format, chat_template(config, tokenizer, processor))
-        self._host = EnvHost()
         # A step with tools takes as long as its slowest call, which has a limit of its own.
         self._seconds = max(rollout.env_timeout, 2 * rollout.tool_timeout) if self._toolbox else rollout.env_timeout
         self._conversations = conversations(config, tokenizer, ends, processor)

@@ -30,7 +30,7 @@ SHARES = {"count": 0.52, "locate": 0.14, "angle": 0.08, "more": 0.10, "motion": 
 PROMPTS = 4000
 STEPS = 500  # with demonstrators who look
 GUESSING = 50  # and then with demonstrators who mostly guess
-LOOKS = 0.2  # how often these look
+LOOKS = 0.2  # how often these look, of most models
 BATCH = 32
 PEAK_LR = 4e-3
 LAST_FACTOR = 0.25  # of the peak, while they guess
@@ -159,17 +159,18 @@ def teach(
     questions: Iterable[Question],
     seed: int,
     say: Callable[[str], None],
+    last_looks: float = LOOKS,
 ) -> None:
-    """Supervised learning on demonstrators' replies, in place."""
+    """Supervised learning on demonstrators' replies, in place; the last of them look with probability `last_looks`."""
     encode = Encoder(model, tokenizer, family)
-    pool = [encode(question) for question in questions]
+    pool = list(questions)
     rng = Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_factor)
     model.train()
     for step in range(1, STEPS + GUESSING + 1):
-        shown = rng.sample(pool, BATCH)
-        looks = 1.0 if step <= STEPS else LOOKS
+        shown = [encode(question) for question in rng.sample(pool, BATCH)]
+        looks = 1.0 if step <= STEPS else last_looks
         texts = [one.question.reply(rng, looks) for one in shown]
         replies = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
         inputs, labels = collate(shown, replies, tokenizer.pad_token_id)

@@ -10,7 +10,7 @@ from random import Random
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from whet.assets import calculator, digits, guess, quickstart, sentences, vision
+from whet.assets import calculator, collect, digits, guess, quickstart, sentences, vision
 from whet.assets.questions import TASKS, held_out
 from whet.assets.tokenizer import (
     ASSISTANT,
@@ -102,6 +102,17 @@ def teach_guess(say: Say) -> Taught:
     return model, tokenizer
 
 
+def teach_collect(say: Say) -> Taught:
+    """Teach a small vision-language model to say where shapes are in picture after picture, some of the time."""
+    rng, shown = Random(collect.SEED), list(islice(collect.demonstrations(collect.SEED), pictures.PROMPTS))
+    texts = [line for question in shown[:TEXTS] for line in (question.problem, question.reply(rng, looks=0.5))]
+    tokenizer = make_vision_tokenizer(texts, VOCAB_SIZE)
+    with reproducible(collect.SEED):
+        model = make_vision_model(tokenizer, QWEN2_5)
+        pictures.teach(model, tokenizer, QWEN2_5, shown, collect.SEED, say, collect.LOOKS)
+    return model, tokenizer
+
+
 def teach_calculator(say: Say) -> Taught:
     """Teach a small Llama to call a calculator and to repeat its result, some of the time."""
     seed, special = calculator.SEED, [PAD, END, USER, ASSISTANT, SYSTEM, calculator.TOOL]
@@ -121,4 +132,5 @@ TEACHERS: dict[str, Callable[[Say], Taught]] = {
     "sentences": teach_sentences,
     "guess": teach_guess,
     "calculator": teach_calculator,
+    "collect": teach_collect,
 }
