@@ -6,7 +6,9 @@ tracker, and reading the recorded tokens, are timed within the run, and divided 
 processor time of the process, which a busy machine does not inflate. The first step, which loads libraries, does not
 count.
 
-    python bench/logging_cost.py [--steps 8] [--only quickstart] [--all]    --all records every token (trainer.log_token_details)
+    python bench/logging_cost.py [--steps 8] [--only quickstart] [--all]
+
+--all records every token (trainer.log_token_details).
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     for line in Path(path).read_bytes().splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             by_step.setdefault(record["step"], {}).update(record | _restored(record.pop(NOT_FINITE, None)))
