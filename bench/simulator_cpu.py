@@ -6,7 +6,7 @@
    responses.
 3. Simulate those steps from the costs and the lengths, and compare. Sampling and learning take turns in this process.
 
-    python bench/simulator_cpu.py [--steps 10] [--staleness 0 1 2] [--processor-time]
+    python bench/simulator_cpu.py [--steps 10] [--staleness 0 1 2] [--rounds 3] [--processor-time]
 
 `--processor-time` counts the process's own seconds instead of the clock's, for a machine that others use too.
 """
@@ -43,27 +43,34 @@ def main() -> None:
         "trainer.quiet=true",
         *arguments.keys,
     ]
-    config = load_config(keys)
-    decode, update = _decode_cost(config), _update_cost(config)
-    print(
-        f"decode: {1e3 * decode[0]:.3f} ms a step, {1e6 * decode[1]:.2f} us a sequence, "
-        f"{1e3 * decode[2]:.3f} ms a sample; update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
-    )
-    rest = None
-    for bound in arguments.staleness:
-        with tempfile.TemporaryDirectory() as folder:
-            rest = _compare(keys, bound, Path(folder) / "run", decode, update, rest)
+    config, found = load_config(keys), dict[int, list[float]]()
+    for _ in range(arguments.rounds):
+        decode, update, rest = _decode_cost(config), _update_cost(config), None
+        print(
+            f"decode: {1e3 * decode[0]:.3f} ms a step, {1e6 * decode[1]:.2f} us a sequence, "
+            f"{1e3 * decode[2]:.3f} ms a sample, {1e3 * decode[3]:.2f} ms a pass over prompts; "
+            f"update: {1e3 * update[0]:.2f} ms, {1e6 * update[1]:.2f} us a token"
+        )
+        for bound in arguments.staleness:
+            with tempfile.TemporaryDirectory() as folder:
+                rest, off = _compare(keys, bound, Path(folder) / "run", decode, update, rest)
+            found.setdefault(bound, []).append(off)
+    for bound, offs in found.items():
+        print(f"max_staleness={bound}: simulated / measured - 1, median {statistics.median(offs):+.1%}")
 
 
 def _compare(
     keys: list[str],
     bound: int,
     run: Path,
-    decode: tuple[float, float, float],
+    decode: tuple[float, float, float, float],
     update: tuple[float, float],
     rest: float | None,
-) -> float:
-    """Train and simulate with a bound; `rest` is what a synchronous step takes besides sampling and updating."""
+) -> tuple[float, float]:
+    """Train and simulate with a bound; return what a step takes besides sampling and updating, and how much is missing.
+
+    `rest` is the former of the first run, which is a synchronous one.
+    """
     from whet.cli import main as whet
     from whet.config import load_config
     from whet.planning.decoding import DecodeCost
@@ -82,7 +89,7 @@ def _compare(
     prompt = statistics.mean(line["prompt_length/mean"] for line in lines)
     scenario = Scenario(
         engines=1,
-        decode=DecodeCost(decode[0], decode[1], 0.0, prefill=decode[2] / prompt),
+        decode=DecodeCost(decode[0], decode[1], 0.0, prefill=decode[2] / prompt, reading=decode[3]),
         update=UpdateCost(update[0] + rest, update[1]),
         batch=config.data.rollout_batch_size,
         samples=config.worker.rollout.n,
@@ -97,14 +104,22 @@ def _compare(
     measured = statistics.mean(line["timing_s/step"] for line in lines[counted])
     print(
         f"max_staleness={bound}: measured {measured:.3f} s a step, simulated {simulated:.3f}: "
-        f"{simulated / measured - 1:+.1%}; rest of a step {1e3 * rest:.1f} ms",
+        f"{simulated / measured - 1:+.1%}; {_parts(lines[counted])}",
         flush=True,
     )
-    return rest
+    return rest, simulated / measured - 1
 
 
-def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyped-def]
-    """Seconds of a step, of a sequence in it, and of taking up a sample: least squares over fixed lengths."""
+def _parts(lines: list[dict[str, float]]) -> str:
+    """Return the mean seconds of the parts of these steps."""
+    names = {name: f"timing_s/{name}" for name in ("rollout", "reward", "update", "weights", "step")}
+    return ", ".join(
+        f"{name} {statistics.mean(line.get(key, 0.0) for line in lines):.3f}" for name, key in names.items()
+    )
+
+
+def _decode_cost(config) -> tuple[float, float, float, float]:  # type: ignore[no-untyped-def]
+    """Seconds of a step, of a sequence in it, of a sample and of a pass that reads prompts, by least squares."""
     import torch
 
     from whet.assets import resolve_model
@@ -120,16 +135,17 @@ def _decode_cost(config) -> tuple[float, float, float]:  # type: ignore[no-untyp
     tokenizer = load_tokenizer(path)
     engine = open_engine(Opening(config, model, tokenizer, end_ids(path, tokenizer)))
     rows, seconds = [], []
-    for groups in (4, 16, 32):
+    for groups in (1, 4, 16, 32):
         prompts = [Prompt(str(i), [3 + (i * j) % 8 for j in range(18)], "") for i in range(groups)]
-        for tokens in (2, 8, 16):
+        for tokens in (1, 2, 8, 16):
             params = SamplingParams(n=8, max_tokens=tokens, ignore_eos=True)
-            rows.append([tokens, tokens * groups * 8, groups * 8])
+            rows.append([tokens, tokens * groups * 8, groups * 8, 1])
             seconds.append(_best(lambda prompts=prompts, params=params: engine.generate(prompts, params)))
     weights = 1 / torch.tensor(seconds, dtype=torch.float64)
     scaled = torch.tensor(rows, dtype=torch.float64) * weights[:, None]
     found = torch.linalg.lstsq(scaled, torch.ones(len(rows), 1, dtype=torch.float64)).solution.flatten()
-    return tuple(max(0.0, value) for value in found.tolist())  # type: ignore[return-value]
+    base, per_sequence, per_sample, apart = (max(0.0, value) for value in found.tolist())
+    return base, per_sequence, per_sample, apart + base  # the pass that reads a prompt draws the first token too
 
 
 def _update_cost(config) -> tuple[float, float]:  # type: ignore[no-untyped-def]
@@ -171,6 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("keys", nargs="*", help="further keys of the config")
     return parser.parse_args()

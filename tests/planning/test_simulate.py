@@ -98,6 +98,17 @@ def test_no_placement_beats_what_its_parts_allow(
         assert result.staleness == 0
 
 
+@pytest.mark.parametrize(("bound", "ahead"), [(1, None), (3, None), (4, 1), (2, 2)])
+def test_no_group_is_older_than_the_bound_and_little_ahead_is_young(bound: int, ahead: int | None) -> None:
+    lengths = draw("lognormal", 60, 2000, 40 * SYNC.batch * SYNC.samples, seed=3, spread=1.2)
+    turns = replace(SYNC, engines=1, staleness=bound, ahead=ahead, partial=True)
+    result = simulate(turns, lengths, 20)
+    assert result.oldest <= bound
+    assert result.staleness <= (bound if ahead is None else ahead) + 0.1
+    again = simulate(replace(turns, recompute_cache=True, resumed=0.01), lengths, 20)
+    assert again.step > result.step
+
+
 def test_asynchrony_pays_where_lengths_have_a_tail() -> None:
     lengths = draw("lognormal", 200, 4000, 2000, seed=1, spread=1.2)
     together = simulate(replace(SYNC, engines=4, update=UpdateCost(0.05, 2e-6)), lengths, 20)

@@ -88,18 +88,8 @@ class _Mixture(torch.autograd.Function):
         # 3. The second projection (S, H), in the order of tokens again, and the weighted sum of a token's pairs.
         out_SH = grouped_linear(act_SI, down_EHI, groups, scatter=True)
         out_NH = combine(out_SH, weights_NK, experts.top_k)
-        ctx.save_for_backward(
-            sum_NH,
-            rstd_N,
-            gate_up_S2I,
-            norm.weight,
-            router_EH,
-            gate_up_E2IH,
-            down_EHI,
-            experts_NK,
-            weights_NK,
-            *groups[:2],
-        )
+        parameters = (norm.weight, router_EH, gate_up_E2IH, down_EHI)
+        ctx.save_for_backward(sum_NH, rstd_N, gate_up_S2I, *parameters, experts_NK, weights_NK, *groups[:3])
         ctx.norm, ctx.activation, ctx.top_k = (norm.eps, norm.offset), activation, experts.top_k
         ctx.normalised, ctx.rows = experts.normalised, groups.rows
         ctx.set_materialize_grads(False)
@@ -110,16 +100,15 @@ class _Mixture(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, experts_NK, weights_NK, *sorted_ = (
-            ctx.saved_tensors
-        )
+        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, *routed = ctx.saved_tensors
+        experts_NK, weights_NK, pairs_S, ends_E, tiles_3T = routed
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * 5)
-        needed, groups = ctx.needs_input_grad, Groups(*sorted_, ctx.top_k, ctx.rows)
+        needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, tiles_3T, ctx.top_k, ctx.rows)
         y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1])
         if gate_up_S2I is None:
             gate_up_S2I = grouped_linear(y_NH, gate_up, groups, gather=True)
-        grad_out, pairs_S = grad_out.contiguous(), groups.pairs_S.long()
+        grad_out, pairs_S = grad_out.contiguous(), pairs_S.long()
         # 1. The second projection: (S, I) before the weights of the pairs, which meet it here.
         unweighted_SI = grouped_linear(grad_out, down.transpose(1, 2), groups, gather=True)
         weights_S1 = weights_NK.flatten()[pairs_S, None]

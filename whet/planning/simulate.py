@@ -79,11 +79,13 @@ class _Engine:
     cost: DecodeCost
     slots: int
     prompt: float
+    samples: int  # of a group, whose prompt is read once
     now: float = 0.0
     step: int = 0
     cached: float = 0.0
     busy: float = 0.0
     draining: bool = False
+    read: int = -1  # the latest group whose prompt was read
     running: list[tuple[int, int, int]] = field(default_factory=list)  # (last step, number, length)
     waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (number, length)
 
@@ -97,12 +99,15 @@ class _Engine:
             return
         if not self.running:
             self.now = max(self.now, at)
+        took, before = 0.0, self.read
         while self.waiting and len(self.running) < self.slots:
             number, length = self.waiting.popleft()
             heapq.heappush(self.running, (self.step + length, number, length))
             self.cached += self.prompt
-            self.now += self.prompt * self.cost.prefill
-            self.busy += self.prompt * self.cost.prefill
+            took += self.prompt * self.cost.prefill
+            self.read = max(self.read, number // self.samples)
+        took += self.cost.reading if self.read > before else 0.0
+        self.now, self.busy = self.now + took, self.busy + took
 
     def next_end(self) -> float | None:
         """Return when the next sequence ends, if nothing else happens."""
@@ -151,7 +156,8 @@ class _Engine:
 class _Simulation:
     def __init__(self, scenario: Scenario, lengths: Sequence[int], steps: int) -> None:
         self.scenario, self.lengths, self.steps = scenario, lengths, steps
-        self.engines = [_Engine(scenario.decode, scenario.slots, scenario.prompt) for _ in range(scenario.engines)]
+        each = (scenario.decode, scenario.slots, scenario.prompt, scenario.samples)
+        self.engines = [_Engine(*each) for _ in range(scenario.engines)]
         self.version, self.started, self.learning = 0, 0, False
         self.left: dict[int, int] = {}  # samples of each group that are not finished
         self.born: dict[int, int] = {}  # version with which each group started
