@@ -12,8 +12,10 @@ from PIL import Image
 
 from whet.errors import UserError
 from whet.plots.chart import Panel, Series, lay_out, ticks
-from whet.plots.picture import Plot, to_png, to_svg
-from whet.plots.runs import as_arms, find_runs, panels, read_run
+from whet.plots.curves import panels
+from whet.plots.picture import Plot, to_svg
+from whet.plots.png import to_png
+from whet.plots.runs import as_arms, find_runs, read_run
 
 
 def write_run(folder: Path, values: list[float], **settings: object) -> Path:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 from whet.resample.job import Resampler
 from whet.resample.request import read_request

@@ -279,7 +279,7 @@ def _refused(parts: list[Any], role: str = "user") -> Callable[..., str]:
         ([{"type": "image_url", "image_url": {"url": "/etc/passwd"}}], "user", "data: URL"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}], "user", "base64"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}], "user", "empty"),
-        ([url_part(base64.b64encode(b"no picture at all").decode())], "user", "no picture"),
+        ([url_part(base64.b64encode(b"no picture at all").decode())], "user", "messages: an image is no picture"),
         ([{"type": "image_url"}], "user", "data: URL"),
         ([{"type": "input_audio"}], "user", "content[0]"),
         ([url_part(png("red"))], "system", "content[0]"),

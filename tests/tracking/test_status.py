@@ -19,6 +19,13 @@ with RunFolder(sys.argv[1]):
 """
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that has finished."""
+    (tmp_path / "run.log").write_text("step 14\nfinished after 14 of 14 steps in 28.0s\n")
+    return tmp_path
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the lock of another process is asked about on Linux")
 def test_a_run_is_running_while_its_process_holds_the_folder(run: Path) -> None:
     assert read_status(run) == "finished"

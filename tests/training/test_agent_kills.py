@@ -115,11 +115,11 @@ def test_killed_at_random_moments(tmp_path: Path, few_rows: tuple[str, str], kin
     file = tmp_path / "agents.py"
     file.write_text(AGENTS)
     which = {
-        "env": f"worker.rollout.env={file}:Env",
-        "agent": f"worker.rollout.agent_command={sys.executable} {file}",
-        "tool": f"worker.rollout.tools=['mcp:{sys.executable} {file} serve']",
+        "env": [f"worker.rollout.env={file}:Env"],
+        "agent": [f"worker.rollout.agent_command={sys.executable} {file}"],
+        "tool": [f"worker.rollout.tools=['mcp:{sys.executable} {file} serve']", "worker.rollout.tool_format=hermes"],
     }[kind]
-    given = (*few_rows, *SHORT, f"trainer.max_steps={steps}", which)
+    given = (*few_rows, *SHORT, f"trainer.max_steps={steps}", *which)
     code, text = train(tmp_path / "alone", *given)
     assert code == 0, text
     seed = random.randrange(1 << 30)

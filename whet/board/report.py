@@ -20,8 +20,9 @@ from whet.checkpoint.durable import write_text
 from whet.doctor.examine import Diagnosis, examine_run
 from whet.errors import UserError
 from whet.plots.chart import lay_out
+from whet.plots.curves import PANELS, RunData, panels
 from whet.plots.picture import Plot
-from whet.plots.runs import PANELS, RunData, as_arms, panels, read_run
+from whet.plots.runs import as_arms, read_run
 from whet.tracking.lines import visible
 from whet.tracking.status import read_status
 

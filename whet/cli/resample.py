@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _HELP = """\
@@ -62,26 +63,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> tuple[Path, dict[str, Any], bool]:
-    folders: list[Path] = []
-    given: dict[str, Any] = {}
-    as_json, left = False, list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            as_json = True
-        elif word == "--live":
-            given["live"] = True
-        elif name in _NUMBERS or name in _TEXTS or name == "--temperature":
-            if not equals and not left:
-                raise UserError(f"whet resample: {name} needs a value")
-            value = value if equals else left.pop(0)
-            key = {**_NUMBERS, **_TEXTS, "--temperature": "temperature"}[name]
-            given[key] = value if name in _TEXTS else _number(name, value, name in _NUMBERS)
-        elif word.startswith("-"):
-            raise UserError(f"whet resample has no option {word} (whet resample --help)")
-        else:
-            folders.append(Path(os.path.expanduser(word)))
+    names = {**_NUMBERS, **_TEXTS, "--temperature": "temperature"}
+    options = read_options("resample", arguments, tuple(names), ("--json", "--live"))
+    folders = [Path(os.path.expanduser(word)) for word in options.words]
+    given: dict[str, Any] = {"live": True} if "--live" in options.switches else {}
+    for name, values in options.values.items():
+        given[names[name]] = values[-1] if name in _TEXTS else _number(name, values[-1], name in _NUMBERS)
     if len(folders) != 1:
         raise UserError(
             "whet resample takes one run folder: whet resample checkpoints/whet/quickstart --step 26 --row 0"
@@ -89,7 +76,7 @@ def _parse(arguments: list[str]) -> tuple[Path, dict[str, Any], bool]:
     if not folders[0].is_dir():
         raise UserError(f"whet resample: there is no folder {folders[0]}")
     kind = "tokens" if "top" in given else "branch" if any(name in given for name in _BRANCHES) else "again"
-    return folders[0], {"kind": kind, **given}, as_json
+    return folders[0], {"kind": kind, **given}, "--json" in options.switches
 
 
 def _number(name: str, text: str, whole: bool) -> float:

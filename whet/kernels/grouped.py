@@ -36,31 +36,11 @@ def _dot(x_MK, w_KN, acc, SWAP: tl.constexpr):
 # The number of tiles changes from batch to batch: a multiple of 16 would otherwise be one more compilation.
 @triton.jit(do_not_specialize=["T"])
 def _linear(
-    x,
-    weight,
-    out,
-    pairs,
-    tiles_3T,
-    x_scales,
-    w_scales,
-    stride_x,
-    stride_e,
-    stride_o,
-    stride_i,
-    T,
-    OUT,
-    IN: tl.constexpr,
-    K: tl.constexpr,
-    GATHER: tl.constexpr,
-    SCATTER: tl.constexpr,
-    SCALED: tl.constexpr,
-    GLU: tl.constexpr,
-    SILU: tl.constexpr,
-    SWAP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
+    x, weight, out, pairs, tiles_3T, x_scales, w_scales, stride_x, stride_e, stride_o, stride_i, T, OUT,
+    IN: tl.constexpr, K: tl.constexpr, GATHER: tl.constexpr, SCATTER: tl.constexpr, SCALED: tl.constexpr,
+    GLU: tl.constexpr, SILU: tl.constexpr, SWAP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     """BLOCK_M pairs of one expert and BLOCK_N columns of its output; with GLU the weight has 2 · OUT rows."""
     columns = tl.cdiv(OUT, BLOCK_N)
     tile = tl.program_id(0) // columns
@@ -198,14 +178,14 @@ def _tiles(rows: int, dtype: torch.dtype, glu: bool) -> dict[str, Any]:
     """Other sizes of a tile of so many rows; with a gated unit two tiles of weights are on their way at once."""
     if dtype == torch.float32:
         return _tile(64, 32, 4, 2)
-    wide = 64 if glu else 128
+    narrow, wide = dtype == torch.float8_e4m3fn, 64 if glu else 128
     if rows == 128:
-        return _tile(2 * wide, 128 if dtype == torch.float8_e4m3fn else 64, 8, 3)
-    if dtype == torch.float8_e4m3fn:
-        return _tile(wide, 128, 4, 4, swap=True)
+        return _tile(128, 128, 8, 3) if narrow else _tile(2 * wide, 64, 8, 3)
+    if narrow:
+        return _tile(64 if rows < 64 else wide, 128, 4, 4 if rows != 32 else 3, swap=rows < 64)
     if rows == 64:
         return _tile(wide, 64, 4, 3)
-    return _tile(wide if rows == 32 else 64, 128, 4, 3)
+    return _tile(wide, 128, 4, 3) if rows == 32 else _tile(64, 128, 4, 3, swap=True)
 
 
 def _tile(columns: int, depth: int, warps: int, stages: int, swap: bool = False) -> dict[str, Any]:

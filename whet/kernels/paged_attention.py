@@ -134,26 +134,29 @@ def _launch_attend(
     )
 
 
-def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
-    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one."""
+def choose_splits(batch: int, kv_heads: int, sms: int, longest: int, narrow: bool = False) -> int:
+    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one.
+
+    `narrow` says that keys are in 8 bits, where programs have one warp instead of four.
+    """
     programs = max(1, batch * kv_heads)
-    wanted = 4 * sms / programs  # about what is with_weights_on_device at once
+    wanted = (8 if narrow else 4) * sms / programs  # about what is on the device at once
     # Shares are added in another order than training adds: below this length, agreeing with it is worth more.
-    worth = longest / 2048
+    worth = longest / (256 if narrow and longest >= 4096 else 2048)
     return 2 ** int(math.log2(max(1.0, min(wanted, worth, 32.0))))
 
 
 def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
     most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
-    block, stages = max(16, min(64, most // head_dim)), 3
+    block = max(16, min(64, most // head_dim))
     # One warp holds whole rows of scores, as those of packed_attention.py do, and adds them up in the same order: the
     # two then agree to the bit. Larger heads need more warps to keep up with the memory, and agree up to rounding.
     warps = 1 if head_dim <= 64 else 4
     if dtype.itemsize == 1:  # what is read is widened in registers: many small programs keep more of it on its way
-        block, warps, stages = 32, 1 if head_dim <= 128 else 4, 4
+        block, warps = 32, 1 if head_dim <= 128 else 4
     # Fused multiply-adds are off: whether two roundings become one must not depend on the variant that was compiled.
-    return {"BLOCK_N": block, "num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
+    return {"BLOCK_N": block, "num_warps": warps, "num_stages": 3, "enable_fp_fusion": False}
 
 
 def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:
@@ -171,6 +174,39 @@ def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:
 
 def _rows_contiguous(x: Tensor) -> bool:
     return x.stride(3) == 1 and (x.shape[2] == 1 or x.stride(2) == x.shape[3])
+
+
+@triton.jit
+def _blocks(length, split, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
+    """Oldest position in sight, and the blocks of positions of a share: from `first` to before `last`."""
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(length - WINDOW, 0)
+    first = oldest // BLOCK_N
+    last = tl.cdiv(length, BLOCK_N)
+    if SPLITS > 1:
+        share = tl.cdiv(last - first, SPLITS)
+        first += split * share
+        last = tl.minimum(first + share, last)
+    return oldest, first, last
+
+
+@triton.jit
+def _store_share(
+    out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, real_G,
+    D: tl.constexpr, SPLITS: tl.constexpr, LSE: tl.constexpr,
+):  # fmt: skip
+    """Write the result of a query, or what `_combine` needs of a share of its keys."""
+    if SPLITS == 1:
+        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
+        if LSE:
+            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
+            tl.store(peaks + flat_G, lse_G, mask=real_G)
+    else:
+        tl.store(peaks + flat_G, peak_G, mask=real_G)
+        tl.store(masses + flat_G, mass_G, mask=real_G)
+    place_GD = flat_G[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out + place_GD, acc_GD.to(out.dtype.element_ty), mask=real_G[:, None])
 
 
 # The page size comes as a plain runtime number: one compiled kernel, and so one order of operations, for all of them.
@@ -204,15 +240,7 @@ def _attend(
     if NARROW:  # fp16 holds e4m3 exactly, and one instruction converts it
         q_GD = q_GD.to(tl.float16)
     # 3. The blocks of N positions that it takes: those in sight, or its share of them.
-    oldest = 0
-    if WINDOW > 0:
-        oldest = tl.maximum(length - WINDOW, 0)
-    first = oldest // BLOCK_N
-    last = tl.cdiv(length, BLOCK_N)
-    if SPLITS > 1:
-        share = tl.cdiv(last - first, SPLITS)
-        first += split * share
-        last = tl.minimum(first + share, last)
+    oldest, first, last = _blocks(length, split, BLOCK_N, WINDOW, SPLITS)
     # 4. An online softmax over them: largest score (G,), mass (G,), weighted sum of values (G, D).
     page_mask = (1 << page_shift) - 1
     keys += kv.to(tl.int64) * stride_k_head
@@ -255,16 +283,8 @@ def _attend(
     if NARROW:
         acc_GD = tl.interleave(acc_GD, odd_GD)
     # 5. The result, or what `_combine` needs of this share.
-    flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
-    if SPLITS == 1:
-        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
-        if LSE:
-            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
-            tl.store(peaks + flat, lse_G, mask=g < GROUP)
-    else:
-        tl.store(peaks + flat, peak_G, mask=g < GROUP)
-        tl.store(masses + flat, mass_G, mask=g < GROUP)
-    tl.store(out + flat[:, None] * D + d[None, :], acc_GD.to(out.dtype.element_ty), mask=real)
+    flat_G = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
+    _store_share(out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, g < GROUP, D, SPLITS, LSE)
 
 
 @triton.jit

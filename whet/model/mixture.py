@@ -88,18 +88,8 @@ class _Mixture(torch.autograd.Function):
         # 3. The second projection (S, H), in the order of tokens again, and the weighted sum of a token's pairs.
         out_SH = grouped_linear(act_SI, down_EHI, groups, scatter=True)
         out_NH = combine(out_SH, weights_NK, experts.top_k)
-        ctx.save_for_backward(
-            sum_NH,
-            rstd_N,
-            gate_up_S2I,
-            norm.weight,
-            router_EH,
-            gate_up_E2IH,
-            down_EHI,
-            experts_NK,
-            weights_NK,
-            *groups[:2],
-        )
+        parameters = (norm.weight, router_EH, gate_up_E2IH, down_EHI)
+        ctx.save_for_backward(sum_NH, rstd_N, gate_up_S2I, *parameters, experts_NK, weights_NK, *groups[:3])
         ctx.norm, ctx.activation, ctx.top_k = (norm.eps, norm.offset), activation, experts.top_k
         ctx.normalised, ctx.rows = experts.normalised, groups.rows
         ctx.set_materialize_grads(False)

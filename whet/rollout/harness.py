@@ -21,7 +21,7 @@ from whet.rollout.conversation import Conversations
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Finish, Limits, Report, gathered, give_back, share_prompts
 from whet.rollout.harness_row import row_of
-from whet.rollout.sessions import Asked, Recording
+from whet.rollout.sessions import Asked, BadImageError, Recording
 from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
 
@@ -212,6 +212,8 @@ class HarnessSession:
         self._check_images(call)
         try:
             return self._recording.ask(call.messages, call.tools, call.images)
+        except BadImageError as error:
+            raise RefusedError(400, f"messages: {error}", "unsupported_value") from error
         except Exception as error:  # templates are code of others, and raise what they like
             said = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
             raise RefusedError(

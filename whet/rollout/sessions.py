@@ -22,6 +22,10 @@ Tools = list[dict[str, Any]] | None
 Meaning = tuple[Any, ...]
 
 
+class BadImageError(Exception):
+    """Images of a call that cannot be read, or do not fit its text; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A recorded turn of the policy."""
@@ -77,7 +81,7 @@ class Recording:
     def ask(self, messages: list[Message], tools: Tools, sent: Sequence[bytes] = ()) -> Asked:
         """Return the tokens of a call; nothing is recorded yet. Raises what the chat template raises.
 
-        `sent` are the files of the images in the messages, in order; ValueError for one that cannot be read.
+        `sent` are the files of the images in the messages, in order; `BadImageError` for one that cannot be read.
         """
         template, key = self._template(tools), json.dumps(tools, sort_keys=True, default=str)
         digests = [_digest(data) for data in sent]
@@ -159,17 +163,26 @@ class Recording:
         return [each if isinstance(each.get("content"), str) else self._reader.written([each])[0] for each in messages]
 
     def _fit(self, digest: str, data: bytes) -> Any:
-        if self._reader is None:
-            raise ValueError("a message has an image, and the model reads text only")
+        reader = self._reader
+        if reader is None:
+            raise BadImageError("a message has an image, and the model reads text only")
         if digest not in self._fitted:
-            self._fitted[digest] = self._reader.fitted(data)
+            self._fitted[digest] = _named(lambda: reader.fitted(data))
         return self._fitted[digest]
 
     def _expanded(self, ids: list[int], images: list[Any]) -> list[int]:
-        return self._reader.expanded(ids, images) if self._reader is not None else ids
+        reader = self._reader
+        return ids if reader is None else _named(lambda: reader.expanded(ids, images))
 
     def _media(self, images: list[Any]) -> Media | None:
         return self._reader.media(images) if self._reader is not None else None
+
+
+def _named(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:  # decoders of pictures raise nearly anything
+        raise BadImageError(str(error)) from error
 
 
 def _same(images: list[Any], others: list[Any]) -> bool:

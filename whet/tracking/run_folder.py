@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from whet.checkpoint.durable import SIDE_MARK, append_line, fsync_file, replacing, write_text
 from whet.errors import UserError
-from whet.types import Sample
+from whet.types import Media, Sample
 
 KEY = "trainer.save_checkpoint_path"
 GB = 1e9
@@ -240,6 +240,8 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         "dropped": (pa.bool_(), [sample.dropped for sample in samples]),
         "advantage": (pa.float64(), [sample.advantage for sample in samples]),
     }
+    if any(sample.prompt.media is not None for sample in samples):
+        columns["media"] = (pa.int64(), [_count_media(sample.prompt.media) for sample in samples])
     if any(sample.end is not None for sample in samples):  # episodes with an environment
         columns["end"] = (pa.string(), [sample.end and clean(sample.end) for sample in samples])
         columns["turn_rewards"] = (pa.list_(pa.float64()), [sample.turn_rewards for sample in samples])
@@ -256,6 +258,10 @@ def samples_table(step: int, samples: Sequence[Sample], token_log_probs: bool) -
         columns["token_mask"] = (pa.list_(pa.int8()), [sample.mask for sample in samples])
         columns["token_log_probs"] = (pa.list_(pa.float32()), [sample.log_probs for sample in samples])
     return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
+
+
+def _count_media(media: Media | None) -> int:
+    return 0 if media is None else len(media.images) + len(media.videos)
 
 
 def answer_text(answer: Any) -> str | None:

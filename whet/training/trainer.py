@@ -29,7 +29,6 @@ from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
-from whet.training.timeline import timeline
 from whet.training.token_details import recorded_rows, token_records
 from whet.types import Prompt, Sample
 
@@ -85,7 +84,7 @@ class Trainer(FitLoop):
             metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
         self.store.tracker.samples(state.step, "train", shown)
-        self.store.tracker.timeline(timeline(state.step, clock, batch.groups))
+        self.store.tracker.timeline(clock.timeline(state.step, batch.groups))
         return metrics | clock.metrics(shown, batch.drawn) | self.position()
 
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:

@@ -15,7 +15,7 @@ export const CHINESE = {
   "Choose a sample in Groups or Samples.": "请在组或样本中选择一个样本。", "groups of this step": "此步的组", "samples of this step": "此步的样本", "step {0}, sample {1}": "第 {0} 步，样本 {1}", "sample {0}": "样本 {0}",
   "policy version {0}, turns: {1}": "策略版本 {0}，轮数：{1}", "picture of the prompt": "提示的图片", "picture of the episode": "回合的图片", Prompt: "提示", Response: "回答", Answer: "答案", "Note of {0}": "{0} 的说明", "Where the reward came from": "奖励来源", Episode: "回合",
   "trainer.log_token_details=true keeps tokens and their numbers of every sample.": "trainer.log_token_details=true 保存每个样本的词元及数值。",
-  advantage: "优势", "{0} tokens": "{0} 个词元", "{0} turns": "{0} 轮", "no score: {0}": "无得分：{0}", "left out by a filter": "被过滤", "the first {0} of {1} characters": "前 {0} 个字符，共 {1} 个",
+  advantage: "优势", "{0} tokens": "{0} 个词元", "{0} turns": "{0} 轮", "turn {0}": "第 {0} 轮", "no score: {0}": "无得分：{0}", "left out by a filter": "被过滤", "the first {0} of {1} characters": "前 {0} 个字符，共 {1} 个",
   "Point at a token, or use the arrow keys in the box.": "指向一个词元，或在框内用方向键。", "tokens of the response": "回答的词元", "written by the policy": "策略所写", "written by a tool or the environment": "工具或环境所写",
   "Colour by": "着色依据", "log-prob": "对数概率", "learner minus sampler": "学习器减采样器", entropy: "熵", "policy version": "策略版本", likely: "可能", unlikely: "不可能", lower: "更低", higher: "更高", certain: "确定", uncertain: "不确定", negative: "负", positive: "正", newest: "最新", oldest: "最旧",
   ", the first {0} are shown": "，只显示前 {0} 个", "no log-prob": "无对数概率", probability: "概率", learner: "学习器", likeliest: "最可能", "token {0} of {1}, id {2}": "第 {0}/{1} 个词元，编号 {2}",

@@ -51,8 +51,7 @@ export async function showSample(view) {
     h("h2", {}, t("Response")),
     tokens,
     sample.tokens ? null : h("p", { class: "quiet" }, t("trainer.log_token_details=true keeps tokens and their numbers of every sample.")),
-    h("h2", {}, t("Answer")),
-    words(sample, "answer", "whole"),
+    ...(sample.answer ? [h("h2", {}, t("Answer")), words(sample, "answer", "whole")] : []),
     origin(sample),
     ...notes,
     resample ? resample.element : null,
@@ -78,7 +77,7 @@ function pictures(run, sample, place) {
  * @param {any} sample
  */
 function origin(sample) {
-  const turns = (sample.episode.turn_rewards || []).map((/** @type {number} */ value, /** @type {number} */ i) => [`${t("{0} turns", i + 1)}`, value]);
+  const turns = (sample.episode.turn_rewards || []).map((/** @type {number} */ value, /** @type {number} */ i) => [t("turn {0}", i + 1), value]);
   const info = Object.entries(sample.episode).filter(([name]) => name.startsWith("info/") || name === "end");
   const rows = [...Object.entries(sample.scores), ...turns, ...info].map(([name, value]) =>
     h("tr", {}, h("td", {}, name), h("td", { class: "number" }, typeof value === "number" ? number(value) : String(value ?? "–"))),
