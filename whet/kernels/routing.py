@@ -95,8 +95,8 @@ def route(logits_NE: Tensor, K: int, normalised: bool, known_NK: Tensor | None =
 def _note_tiles(tiles_3T, T, expert, first, stop, ROWS: tl.constexpr):
     """Write down an expert's tiles, from number first // ROWS + min(expert, first) on, whatever others have.
 
-    Earlier experts with pairs are at most `expert` and at most `first`, and each wastes less than one tile: no number is
-    taken twice, and all are below S // ROWS + min(E, S).
+    Earlier experts with pairs are at most `expert` and at most `first`, and each wastes less than one tile. So no
+    number is taken twice, and all are below S // ROWS + min(E, S).
     """
     t = tl.arange(0, 32)
     number = first // ROWS + tl.minimum(expert, first)
