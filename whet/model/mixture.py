@@ -100,16 +100,15 @@ class _Mixture(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, experts_NK, weights_NK, *sorted_ = (
-            ctx.saved_tensors
-        )
+        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, *routed = ctx.saved_tensors
+        experts_NK, weights_NK, pairs_S, ends_E, tiles_3T = routed
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * 5)
-        needed, groups = ctx.needs_input_grad, Groups(*sorted_, ctx.top_k, ctx.rows)
+        needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, tiles_3T, ctx.top_k, ctx.rows)
         y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1])
         if gate_up_S2I is None:
             gate_up_S2I = grouped_linear(y_NH, gate_up, groups, gather=True)
-        grad_out, pairs_S = grad_out.contiguous(), groups.pairs_S.long()
+        grad_out, pairs_S = grad_out.contiguous(), pairs_S.long()
         # 1. The second projection: (S, I) before the weights of the pairs, which meet it here.
         unweighted_SI = grouped_linear(grad_out, down.transpose(1, 2), groups, gather=True)
         weights_S1 = weights_NK.flatten()[pairs_S, None]
