@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 
 REWARD = """
 import hashlib, math, random, time

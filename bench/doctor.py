@@ -1,8 +1,8 @@
 """Faults that the doctor names, and false alarms: short runs of the quickstart with one fault each, and clean runs.
 
 Each fault is a key, a reward function or data that somebody could get wrong; the doctor names it if one of the rules
-that are listed with it finds something. Clean runs are the examples of algorithms under seeds of their own; any finding
-about them is a false alarm.
+whose sentence says what is wrong, which are listed with it, finds something. Clean runs
+are the examples of algorithms under seeds of their own; any finding about them is a false alarm.
 
     python bench/doctor.py [--faults] [--clean] [--only NAME ...] [--out results.jsonl] [--minutes 12]
 
@@ -43,18 +43,18 @@ SMALL = {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8}
 FAULTS: dict[str, tuple[dict[str, object], set[str]]] = {
     "constant reward": (reward("constant"), {"ties", "answers"}),
     "reward reads another form": (reward("other_form"), {"answers", "ties"}),
-    "wrong answer column": ({"data.answer_key": "problem"}, {"answers", "ties", "collapsed", "entropy"}),
+    "wrong answer column": ({"data.answer_key": "problem"}, {"answers"}),
     "everything is solved": (reward("solved"), {"ties", "answers"}),
     "responses cut off": ({"data.max_response_length": 4}, {"cut"}),
-    "learning rate too high": ({LR: 0.3}, {"collapsed", "gradients", "entropy", "fallen", "cut"}),
+    "learning rate too high": ({LR: 0.3}, {"collapsed", "gradients"}),
     "learning rate too low": ({LR: 1e-9} | MANY, {"flat"}),
-    "reward is the wrong way round": (reward("reversed_") | MANY, {"opposed", "collapsed", "answers"}),
-    "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty", "answers"}),
+    "reward is the wrong way round": (reward("reversed_") | MANY, {"opposed"}),
+    "reward for short responses": (reward("short", **{LR: 3e-3}) | MANY, {"shortened", "empty"}),
     "reward for long responses": (
         reward("long", **{LR: 1e-2, "data.max_response_length": 96}) | SMALL | MANY,
-        {"lengthened", "repetition", "cut", "answers"},
+        {"lengthened", "repetition", "cut"},
     ),
-    "reward that can be exploited": (reward("any_answer", **{LR: 3e-3}) | MANY, {"exploited", "answers"}),
+    "reward that can be exploited": (reward("any_answer", **{LR: 3e-3}) | MANY, {"exploited"}),
     "slow reward": (
         reward("slow") | {"data.rollout_batch_size": 8, "worker.actor.global_batch_size": 8},
         {"slow_rewards"},

@@ -50,7 +50,7 @@ def long(reward_input):
 
 
 def any_answer(reward_input):
-    return {"overall": float(reward_input["response"].startswith("Answer: 1")), "accuracy": 0.0}
+    return float(reward_input["response"].startswith("Answer: 1"))
 
 
 def reversed_(reward_input):

@@ -1,10 +1,14 @@
-"""Share of a CPU training step that writing samples, token records and the timeline takes.
+"""Share of a CPU training step that writing samples, token records, the timeline and metrics takes.
 
 Two short runs of `whet train`: the quickstart (0.13 million parameters, steps of a few tenths of a second, where
 fixed costs show most), and a random model of about 20 million parameters with responses of 128 tokens. Calls of the
-tracker, and reading the recorded tokens, are timed within the run, and divided by the seconds of its steps.
+tracker, and reading the recorded tokens, are timed within the run, and divided by the time of its steps: both in
+processor time of the process, which a busy machine does not inflate. The first step, which loads libraries, does not
+count.
 
-    python bench/logging_cost.py [--steps 8] [--all]        --all records every token (trainer.log_token_details)
+    python bench/logging_cost.py [--steps 8] [--only quickstart] [--all]
+
+--all records every token (trainer.log_token_details).
 """
 
 from __future__ import annotations
@@ -13,25 +17,31 @@ import argparse
 import json
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from prompts import problems
 
+CALLS: Counter[str] = Counter()
 SECONDS: defaultdict[str, float] = defaultdict(float)
-BUSY: defaultdict[str, float] = defaultdict(float)  # of this thread's processor: what a loaded machine does not inflate
+BUSY: defaultdict[str, float] = defaultdict(float)  # processor time of the process
+STEP = "train_step"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", choices=("quickstart", "20M"))
     arguments = parser.parse_args()
     _time_calls()
     with tempfile.TemporaryDirectory() as folder:
-        for name, keys in (("quickstart", {}), ("20M", _larger(Path(folder), arguments.steps))):
+        runs = {"quickstart": dict, "20M": lambda: _larger(Path(folder), arguments.steps)}
+        for name, more in runs.items():
+            if arguments.only not in (None, name):
+                continue
             run = Path(folder) / f"run-{name}"
             given = {
                 "trainer.max_steps": arguments.steps,
@@ -40,7 +50,7 @@ def main() -> None:
                 "trainer.save_freq": -1,
                 "trainer.log_token_details": str(arguments.all).lower(),
                 "trainer.save_checkpoint_path": run,
-                **keys,
+                **more(),
             }
             _report(name, run, given)
 
@@ -48,20 +58,24 @@ def main() -> None:
 def _time_calls() -> None:
     from whet.learn.learner import LocalLearner
     from whet.tracking.tracker import Tracker
+    from whet.training.trainer import Trainer
 
-    for owner, names in ((Tracker, ("samples", "tokens", "timeline")), (LocalLearner, ("recorded",))):
+    parts = ((Tracker, ("samples", "tokens", "timeline", "log")), (LocalLearner, ("recorded",)), (Trainer, (STEP,)))
+    for owner, names in parts:
         for name in names:
             setattr(owner, name, _timed(name, getattr(owner, name)))
 
 
 def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        begun, busy = time.perf_counter(), time.thread_time()
+        begun, busy = time.perf_counter(), time.process_time()
         try:
             return method(*args, **kwargs)
         finally:
-            SECONDS[name] += time.perf_counter() - begun
-            BUSY[name] += time.thread_time() - busy
+            CALLS[name] += 1
+            if CALLS[name] > 1:
+                SECONDS[name] += time.perf_counter() - begun
+                BUSY[name] += time.process_time() - busy
 
     return call
 
@@ -104,20 +118,20 @@ def _larger(work: Path, steps: int) -> dict[str, Any]:
 def _report(name: str, run: Path, keys: dict[str, Any]) -> None:
     from whet.cli import main as whet
 
+    CALLS.clear()
     SECONDS.clear()
     BUSY.clear()
-    begun = time.process_time()
     if whet(["train", *(f"{key}={value}" for key, value in keys.items())]):
         raise SystemExit(f"{name}: the run failed")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    steps = sum(line["timing_s/step"] for line in lines)
+    steps = CALLS[STEP] - 1
     size = sum(file.stat().st_size for file in (run / "tokens").iterdir())
-    print(f"\n{name}: {len(lines)} steps, {steps / len(lines):.3f} s each, token records {size / 1000:.1f} kB")
-    print(f"  processor time of the process: {time.process_time() - begun:.2f} s, start and end of the run included")
-    for part in SECONDS:
-        wall, busy = (1000 * each[part] / len(lines) for each in (SECONDS, BUSY))
-        print(f"  {part:<10} {wall:7.2f} ms a step  {SECONDS[part] / steps:7.2%}   {busy:6.2f} ms of the processor")
-    print(f"  token records and timeline: {sum(SECONDS[p] for p in ('tokens', 'recorded', 'timeline')) / steps:.2%}")
+    print(f"\n{name}: {steps} steps, processor {BUSY[STEP] / steps:.3f} s each ({SECONDS[STEP] / steps:.3f} s of the")
+    print(f"  clock), token records {size / 1000:.1f} kB")
+    parts = [part for part in BUSY if part != STEP]
+    for part in parts:
+        wall, busy = (1000 * each[part] / steps for each in (SECONDS, BUSY))
+        print(f"  {part:<10} processor {busy:6.2f} ms a step  {BUSY[part] / BUSY[STEP]:6.2%}   clock {wall:7.2f} ms")
+    print(f"  all logging: {sum(BUSY[part] for part in parts) / BUSY[STEP]:.2%} of a step's processor time", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Many streaming clients against `whet serve`: tokens a second, times, memory, and whether anything was lost.
 
-    python bench/serve.py --clients 64 --seconds 60 [--model whet/quickstart] [--tokens 64]
+    python bench/serve.py --clients 64 --seconds 60 [--model whet/quickstart] [--tokens 64] [key=value ...]
+    python bench/serve.py --url http://127.0.0.1:8000/v1 --model NAME --checked 0    # another server that is running
 
-Starts a server of its own. Every client streams one chat after the other, each with a seed of its own; some clients
-vanish in the middle of an answer. Afterwards each streamed text is asked for again, whole: the two must be equal.
+Starts a server of its own, with these keys of whet's config. Every client streams one chat after the other, each with a
+seed of its own; some clients vanish in the middle of an answer. Afterwards streamed texts are asked for again, whole:
+the two must be equal. `--processes` splits the clients, of which one process can serve only so many.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,11 +45,23 @@ class Seen:
     tokens: int = 0
     vanished: int = 0
     memory: list[int] = field(default_factory=list)
+    checked: int = 0
+
+    def add(self, other: Seen) -> None:
+        """Take over what the clients of another process have seen."""
+        self.texts |= other.texts
+        for mine, theirs in zip(self._lists(), other._lists()):
+            mine.extend(theirs)
+        self.tokens, self.vanished = self.tokens + other.tokens, self.vanished + other.vanished
+        self.checked += other.checked
+
+    def _lists(self) -> list[list[Any]]:
+        return [self.errors, self.first, self.whole, self.memory]
 
 
 @contextlib.contextmanager
-def server(model: str, *arguments: str) -> Iterator[tuple[str, str, psutil.Process]]:
-    """A `whet serve` process: its address, the model's name, and the process."""
+def server(model: str, *arguments: str) -> Iterator[tuple[str, str, int]]:
+    """A `whet serve` process: its address, the model's name, and the number of the process."""
     environment = os.environ | {"WHET_SERVE_TOKEN": TOKEN}
     command = [sys.executable, "-m", "whet.cli", "serve", model, "serve.port=0", *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -54,7 +70,7 @@ def server(model: str, *arguments: str) -> Iterator[tuple[str, str, psutil.Proce
         for line in process.stdout:
             if line.startswith("serving "):
                 _, name, _, address = line.split()
-                yield address, name, psutil.Process(process.pid)
+                yield address, name, process.pid
                 break
         else:
             raise SystemExit("the server did not start")
@@ -98,9 +114,9 @@ async def stream(client: httpx.AsyncClient, name: str, seed: int, tokens: int, s
             if not events:
                 seen.first.append(time.monotonic() - began)
             events += 1
-            usage = event["usage"] or usage
+            usage = event.get("usage") or usage
             for choice in event["choices"]:
-                text += choice["delta"].get("content", "")
+                text += choice["delta"].get("content") or ""
             if vanishes and events > 2:
                 seen.vanished += 1
                 return
@@ -111,11 +127,11 @@ async def stream(client: httpx.AsyncClient, name: str, seed: int, tokens: int, s
     seen.texts[seed] = text
 
 
-async def load(address: str, name: str, process: psutil.Process, args: argparse.Namespace) -> Seen:
-    """All clients at once, then every text again."""
-    seen, seeds = Seen(), iter(range(10**9))
-    until = time.monotonic() + args.seconds
-    limits = httpx.Limits(max_connections=args.clients)
+async def load(address: str, name: str, pid: int | None, args: argparse.Namespace, part: int) -> Seen:
+    """All clients of one process at once, then their texts again; the first process watches the server's memory."""
+    seen, seeds = Seen(), itertools.count(part, args.processes)
+    until, clients = time.monotonic() + args.seconds, -(-args.clients // args.processes)
+    limits = httpx.Limits(max_connections=clients)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with httpx.AsyncClient(base_url=address, headers=headers, timeout=120, limits=limits) as client:
 
@@ -127,21 +143,37 @@ async def load(address: str, name: str, process: psutil.Process, args: argparse.
                     seen.errors.append(f"{type(error).__name__}: {error}")
 
         async def watch() -> None:
-            while time.monotonic() < until:
-                seen.memory.append(process.memory_info().rss)
+            while pid is not None and part == 0 and time.monotonic() < until:
+                seen.memory.append(psutil.Process(pid).memory_info().rss)
                 await asyncio.sleep(0.5)
 
-        await asyncio.gather(watch(), *(one() for _ in range(args.clients)))
+        await asyncio.gather(watch(), *(one() for _ in range(clients)))
 
         async def again(seed: int) -> None:
             answer = (await client.post("/chat/completions", json=body(name, seed, args.tokens, False))).json()
             if answer["choices"][0]["message"]["content"] != seen.texts[seed]:
                 seen.errors.append(f"seed {seed}: the stream differs from the whole answer")
 
-        checked = sorted(seen.texts)[:: max(1, len(seen.texts) // args.checked)]
-        for at in range(0, len(checked), args.clients):
-            await asyncio.gather(*(again(seed) for seed in checked[at : at + args.clients]))
-        print(f"compared with whole answers: {len(checked)} of {len(seen.texts)}")
+        wanted = args.checked // args.processes
+        checked = sorted(seen.texts)[:: max(1, len(seen.texts) // wanted)] if wanted else []
+        for at in range(0, len(checked), clients):
+            await asyncio.gather(*(again(seed) for seed in checked[at : at + clients]))
+        seen.checked = len(checked)
+    return seen
+
+
+def load_part(address: str, name: str, pid: int | None, args: argparse.Namespace, part: int) -> Seen:
+    """Run the clients of one process."""
+    return asyncio.run(load(address, name, pid, args, part))
+
+
+def loaded(address: str, name: str, pid: int | None, args: argparse.Namespace) -> Seen:
+    """Run all clients."""
+    seen = Seen()
+    with ProcessPoolExecutor(args.processes) as pool:
+        parts = [pool.submit(load_part, address, name, pid, args, part) for part in range(args.processes)]
+        for part in parts:
+            seen.add(part.result())
     return seen
 
 
@@ -153,15 +185,23 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--tokens", type=int, default=64, help="most tokens of an answer")
     parser.add_argument("--checked", type=int, default=500, help="streams compared with whole answers")
+    parser.add_argument("--processes", type=int, default=1, help="processes that the clients are split into")
+    parser.add_argument("--url", help="a server that runs already, up to /v1; --model is then the model's name there")
+    parser.add_argument("keys", nargs="*", help="keys of whet's config for the server, key=value")
     args = parser.parse_args()
-    with server(args.model) as (address, name, process):
-        seen = asyncio.run(load(address, name, process, args))
-    half = len(seen.memory) // 2
+    if args.url:
+        seen = loaded(args.url, args.model, None, args)
+    else:
+        with server(args.model, *args.keys) as (address, name, pid):
+            seen = loaded(address, name, pid, args)
+    print(f"compared with whole answers: {seen.checked} of {len(seen.texts)}")
     print(f"{args.clients} clients, {args.seconds:g} s: {len(seen.whole)} answers, {seen.vanished} clients vanished")
     print(f"tokens a second: {seen.tokens / args.seconds:.0f}")
-    print(f"seconds to the first token: median {statistics.median(seen.first):.3f}, worst {max(seen.first):.3f}")
-    early, late = (max(some) / 1e6 for some in (seen.memory[:half], seen.memory[half:]))
-    print(f"memory in MB: {early:.0f} in the first half, {late:.0f} after")
+    if seen.first:
+        print(f"seconds to the first token: median {statistics.median(seen.first):.3f}, worst {max(seen.first):.3f}")
+    if half := len(seen.memory) // 2:
+        early, late = (max(some) / 1e6 for some in (seen.memory[:half], seen.memory[half:]))
+        print(f"memory in MB: {early:.0f} in the first half, {late:.0f} after")
     print(f"errors: {len(seen.errors)}", *sorted(set(seen.errors))[:5], sep="\n  ")
     return 1 if seen.errors or not seen.texts else 0
 

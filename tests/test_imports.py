@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "envs": {"chat"} | GROUND,
     "tools": {"chat", "envs", "sandbox"} | GROUND,
     "kernels": {"errors"},
-    "sandbox": {"config", "errors"},
+    "sandbox": {"config", "errors", "system"},
     "chat": {"config", "errors"},
     "distributed": {"config", "errors", "system"},
     "checkpoint": {"errors"},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from whet.assets.collect import NAMES, SHAPES, SIDE, SPLITS, TURNS, Board, demonstrations
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.config.registry import read_file
 from whet.types import Prompt
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.assets.guess import GUESSES, HIGH, LOW, demonstrations, rows
 from whet.assets.project import write_project
+from whet.config.examples import examples_folder
 from whet.config.registry import read_file
 from whet.types import Prompt
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
 from whet.config import Config, load_config, summary_lines
+from whet.config.examples import examples_folder
 from whet.config.jobs import JOBS, load_job
 from whet.config.loading.load import TASK_KEYS
 from whet.config.problems import MOST_SHOWN, ConfigError

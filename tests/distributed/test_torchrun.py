@@ -14,9 +14,10 @@ from distributed.workers import Unbuildable, Worker
 from whet.cli import main
 from whet.config import load_config
 from whet.distributed import Rank, TorchrunCluster, WorkerLostError, WorkerRaisedError
-from whet.distributed.launch import Launch, launched, take_devices
+from whet.distributed.devices import take_devices
 from whet.distributed.torchrun import exit_code, serve_first
 from whet.errors import UserError
+from whet.system.launch import Launch, launched
 
 LOST = r"^WorkerLostError: another rank ended in the middle of "
 

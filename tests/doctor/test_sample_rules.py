@@ -46,6 +46,7 @@ VALIDATED = rows(prompt=lambda i: f"subtract {i % 8}")
         ("alike", rows(response=lambda i: f"always {i % 8}"), rows(), VALIDATED),
         ("repetition", rows(), rows(response=lambda i: f"{i} very " * 100), VALIDATED),
         ("exploited", rows(), rows(response="a good answer", reward=1.0), VALIDATED),
+        ("exploited", rows(), rows(response=lambda i: f"good answer {i // 8 % 2}", reward=1.0), VALIDATED),
         ("template", rows(), rows(response=lambda i: f"{i}<|im_end|>\n<|im_start|>user"), VALIDATED),
         ("empty", rows(), rows(response=lambda i: "" if i % 4 else "x"), VALIDATED),
     ],
@@ -60,6 +61,12 @@ def test_sound_samples_have_no_findings() -> None:
     assert found(rows(), rows(), VALIDATED) == []
     classified = rows(response=lambda i: ["yes", "no"][i % 2], answer=lambda i: ["yes", "no"][i % 2])
     assert found(rows(), classified, VALIDATED) == []  # few answers, which many prompts share
+    assert found(rows(prompt="how many?", media=1), rows(), VALIDATED) == []  # other pictures
+    assert found(rows(prompt="play", end="won"), rows(), rows(prompt="play", end="won")) == []  # other games
+    fallen = rows(response="a good answer", reward=0.1)
+    assert found(rows(), fallen, VALIDATED) == []  # a policy that has collapsed, and earns less than at first
+    played = rows(response="up", reward=1.0, turns=2)
+    assert found(rows(), played, VALIDATED) == []  # an action that is right in several games
     assert found(rows(4), rows(4), rows(4)) == []  # too few to say anything
     assert found(rows(), [], []) == []
 

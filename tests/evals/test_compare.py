@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whet.evals.compare import compare
-from whet.plots.runs import RunData, read_run
+from whet.plots.curves import RunData
+from whet.plots.runs import read_run
 
 
 def write_run(folder: Path, correct: np.ndarray, lr: float) -> RunData:

@@ -20,6 +20,12 @@ GAMES = Path(__file__).parents[2] / "examples" / "games"
 CONFIGS = sorted(GAMES.rglob("*.yaml"))
 CHANCE = 1 / 6  # a player who touches any of three tiles, then any of two, then the last
 MINUTES = 15
+FAULTS = {
+    None: "",
+    "disconnect": "the device is not there any more",
+    "black": "the picture is black",
+    "hang": "no answer",
+}
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.relative_to(GAMES).as_posix())
@@ -30,12 +36,14 @@ def test_configs_are_understood(config: Path) -> None:
 def test_a_device_that_fails_costs_its_episode_and_is_named(
     whet_home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rows: list[dict[str, Any]] = [{"prompt": "Play.", "seed": seed, "trouble": {"fault": None}} for seed in range(4)]
-    rows[2]["trouble"] = {"fault": "disconnect"}
+    rows: list[dict[str, Any]] = [
+        {"prompt": "Play.", "seed": seed, "trouble": {"fault": fault}} for seed, fault in enumerate(FAULTS)
+    ]
     played = whet.generate("whet/vision", rows, config=str(GAMES / "number_game" / "config.yaml"), n=1)
     said = "".join(capfd.readouterr())
-    assert [bool(row["failure"]) for row in played] == [False, False, True, False]
-    assert "simulated number_game, seed 2: screenshot: the device is not there any more" in said
+    assert [bool(row["failure"]) for row in played] == [False, True, True, True]
+    for seed, reason in list(enumerate(FAULTS.values()))[1:]:
+        assert f"simulated number_game, seed {seed}: screenshot: {reason}" in said
 
 
 @pytest.mark.slow

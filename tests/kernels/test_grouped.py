@@ -7,7 +7,9 @@ import torch
 from kernels.conftest import DEVICE
 
 from whet.kernels import routing
-from whet.kernels.grouped import grouped_linear, grouped_outer
+from whet.kernels.glu import glu
+from whet.kernels.grouped import grouped_glu, grouped_linear, tile_rows
+from whet.kernels.grouped_gradients import grouped_outer
 from whet.kernels.routing import Groups, combine, group, route
 
 
@@ -47,9 +49,24 @@ def test_pairs_are_sorted_by_expert(few: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(routing, "_FEW", few)  # by torch.sort, and by the kernel
     monkeypatch.setattr(routing, "_BLOCK", 16)
     experts = _experts(21, 7, 2)
-    groups = group(experts, 7)
+    groups = group(experts, 7, 4)
     assert groups.pairs_S.tolist() == experts.flatten().sort(stable=True).indices.tolist()
-    assert groups.ends_E.tolist() == experts.flatten().bincount(minlength=7).cumsum(0).tolist()
+    ends = experts.flatten().bincount(minlength=7).cumsum(0).tolist()
+    assert groups.ends_E.tolist() == ends
+    tiles = [tuple(tile) for tile in groups.tiles_3T.t().tolist() if tile[0] >= 0]
+    starts = [0, *ends[:-1]]
+    assert tiles == [
+        (e, at, min(at + 4, ends[e])) for e in range(7) for at in range(starts[e], ends[e], 4)
+    ]  # no pair is missing, none is in two tiles
+
+
+@pytest.mark.parametrize(("N", "E", "rows"), [(1, 12, 4), (3, 12, 2), (9, 3, 2)])
+def test_few_pairs_have_few_tiles(N: int, E: int, rows: int) -> None:
+    groups = group(_experts(N, E, 2), E, rows)
+    assert groups.tiles_3T.shape[1] == 2 * N // rows + min(E, 2 * N)
+    _, first, stop = groups.tiles_3T[:, groups.tiles_3T[0] >= 0]
+    assert sum((last - at for at, last in zip(first.tolist(), stop.tolist()))) == 2 * N
+    assert torch.equal(stop[:-1], first[1:])
 
 
 def _reference(x: torch.Tensor, weight: torch.Tensor, experts: torch.Tensor, groups: Groups) -> torch.Tensor:
@@ -61,7 +78,7 @@ def _reference(x: torch.Tensor, weight: torch.Tensor, experts: torch.Tensor, gro
 def test_a_grouped_product_is_every_experts_own(gather: bool, scatter: bool) -> None:
     N, E, K, OUT, IN = 23, 5, 2, 70, 40
     experts = _experts(N, E, K)
-    groups = group(experts, E)
+    groups = group(experts, E, 16)
     token = groups.pairs_S.long() // K
     x, weight = _random(N, IN, seed=1), _random(E, OUT, IN, seed=2)
     rows = x[token]
@@ -75,11 +92,36 @@ def test_a_grouped_product_is_every_experts_own(gather: bool, scatter: bool) -> 
     torch.testing.assert_close(back, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
+def test_a_gated_unit_behind_the_product_changes_nothing(activation: str) -> None:
+    experts = _experts(23, 5, 2)
+    groups = group(experts, 5, 16)
+    x, weight = _random(23, 40, seed=1), _random(5, 140, 40, seed=2)
+    expected = glu(grouped_linear(x, weight, groups, gather=True), activation)
+    torch.testing.assert_close(grouped_glu(x, weight, groups, activation), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("N", [3, 41])
+def test_rows_in_8_bits_are_multiplied_with_their_scales(N: int) -> None:
+    groups = group(_experts(N, 5, 2), 5, tile_rows(2 * N, 5, torch.float8_e4m3fn))
+    x, weight = _random(N, 48, seed=1), _random(5, 64, 48, seed=2)
+    scales = _random(N, 1, seed=3).abs(), _random(5 * 64, 1, seed=4).abs()
+    narrow = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
+    wide_x, wide_weight = (each.float() for each in narrow)
+    wide_x, wide_weight = wide_x * scales[0], wide_weight * scales[1].view(5, 64, 1)
+    expected = grouped_linear(wide_x, wide_weight, groups, gather=True)
+    found = grouped_linear(*narrow, groups, True, False, scales)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+    act = grouped_glu(*narrow, groups, "silu", scales).float()
+    torch.testing.assert_close(act, glu(found, "silu").float(), rtol=2e-2, atol=2e-2 * float(act.abs().max()))
+
+
 @pytest.mark.parametrize("add", [False, True])
 def test_gradients_of_weights_sum_over_an_experts_pairs(add: bool) -> None:
     N, E, K, OUT, IN = 23, 5, 2, 40, 33
     experts = _experts(N, E, K)
-    groups = group(experts, E)
+    groups = group(experts, E, 16)
     token, chosen = groups.pairs_S.long() // K, experts.flatten()[groups.pairs_S.long()].long()
     left, right, before = _random(N * K, OUT, seed=1), _random(N, IN, seed=2), _random(E, OUT, IN, seed=3)
     expected = before.clone() if add else torch.zeros_like(before)

@@ -17,6 +17,7 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.types import Prompt, Sample
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PROMPTS = [Prompt("a", [5, 9, 30, 7], ""), Prompt("b", [11, 4], "")]
 PARAMS = SamplingParams(n=2, max_tokens=6, ignore_eos=True, seed=3)
 
@@ -116,6 +117,36 @@ def test_new_weights_are_rounded_when_they_are_loaded() -> None:
     assert found[0].version == 1
 
 
-def test_a_mixture_of_experts_is_refused() -> None:
-    with pytest.raises(UserError, match="quantization=fp8: mixtures of experts"):
+def test_a_mixture_of_experts_without_fused_kernels_is_refused() -> None:
+    with pytest.raises(UserError, match="quantization=fp8: mixtures of experts need fused kernels"):
         NativeEngine(_model("qwen3_moe"), byte_tokenizer(), frozenset({1}), 4, fp8=True)
+
+
+@pytest.mark.usefixtures("kernels_everywhere")
+def test_products_of_experts_take_rounded_factors() -> None:
+    pytest.importorskip("triton", reason="grouped products are triton kernels")
+    from whet.kernels.glu import glu
+    from whet.kernels.grouped import grouped_glu, grouped_linear
+    from whet.kernels.routing import group
+    from whet.model.fused import fuse
+
+    model = _model("qwen3_moe", moe_intermediate_size=32, num_hidden_layers=1).to(DEVICE)
+    assert fuse(model)
+    weights = Fp8Weights(model)
+    weights.refresh()
+    experts = model.base_model.layers[0].mlp.experts
+    weight = experts.gate_up_proj.detach()
+    x = torch.randn(5, weight.shape[2], device=DEVICE, dtype=weight.dtype)
+    groups = group(torch.tensor([[0, 1], [3, 0], [1, 3], [0, 2], [2, 1]], dtype=torch.int32, device=DEVICE), 4, 16)
+    own = rounded(weight.flatten(0, 1)).widened(weight.dtype).view_as(weight)
+    expected = grouped_linear(rounded(x).widened(x.dtype), own, groups, True)
+    with Fp8Mode(weights):
+        found, act = grouped_linear(x, weight, groups, True), grouped_glu(x, weight, groups, "silu")
+        back = grouped_linear(found, weight.transpose(1, 2), groups)  # gradients are those without rounding
+    near = 1e-5 if DEVICE == "cpu" else 2e-2
+    torch.testing.assert_close(found, expected, rtol=near, atol=near)
+    torch.testing.assert_close(act, glu(expected, "silu"), rtol=near, atol=near)
+    assert torch.equal(back, grouped_linear(found, weight.transpose(1, 2), groups))
+    assert not torch.allclose(found, grouped_linear(x, weight, groups, True), atol=1e-4)
+    with Fp8Mode(weights, live=True):
+        assert torch.equal(grouped_linear(x, weight, groups, True), found)

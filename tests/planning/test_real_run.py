@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
 from whet.config import load_config
+from whet.config.examples import examples_folder
 from whet.planning.lengths import read_lengths
 from whet.planning.machines import find_machine
 from whet.planning.planned import Question, make_plan

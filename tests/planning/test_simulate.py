@@ -47,6 +47,8 @@ def test_a_synchronous_step_is_its_rollout_and_its_update() -> None:
     result = simulate(one, lengths, steps=4)
     assert result.steps == pytest.approx([rollout + 0.5 + update] * 4)
     assert result.staleness == 0
+    reading = simulate(replace(one, decode=replace(COST, reading=0.25)), lengths, steps=4)  # all prompts in one pass
+    assert reading.steps == pytest.approx([rollout + 0.75 + update] * 4)
 
 
 def test_one_step_off_takes_the_longer_of_rollout_and_update() -> None:
@@ -96,6 +98,17 @@ def test_no_placement_beats_what_its_parts_allow(
     assert total * fastest >= 0.5 * 12 * scenario.batch * scenario.samples * min(lengths)
     if bound == 0:
         assert result.staleness == 0
+
+
+@pytest.mark.parametrize(("bound", "ahead"), [(1, None), (3, None), (4, 1), (2, 2)])
+def test_no_group_is_older_than_the_bound_and_little_ahead_is_young(bound: int, ahead: int | None) -> None:
+    lengths = draw("lognormal", 60, 2000, 40 * SYNC.batch * SYNC.samples, seed=3, spread=1.2)
+    turns = replace(SYNC, engines=1, staleness=bound, ahead=ahead, partial=True)
+    result = simulate(turns, lengths, 20)
+    assert result.oldest <= bound
+    assert result.staleness <= (bound if ahead is None else ahead) + 0.1
+    again = simulate(replace(turns, recompute_cache=True, resumed=0.01), lengths, 20)
+    assert again.step > result.step
 
 
 def test_asynchrony_pays_where_lengths_have_a_tail() -> None:

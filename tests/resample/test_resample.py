@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 from whet.resample.job import Resampler
 from whet.resample.request import read_request
@@ -162,3 +164,28 @@ def test_the_hf_engine_draws_the_whole_batch_again(
 
 def row_of(folder: Path, step: int, row: int) -> dict[str, Any]:
     return dict(pq.read_table(folder / "samples" / f"train_{step:06d}.parquet").to_pylist()[row])
+
+
+def test_a_run_that_goes_on_draws_what_its_checkpoint_draws_and_trains_as_ever(
+    run: Path, tmp_path: Path, few_rows: tuple[str, str], resampler: Resampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"kind": "branch", "step": 2, "row": 1, "at": 2, "n": 3, "temperature": 1.3}
+    expected = ask(resampler, run, **asked, checkpoint=3)
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "global_step_3")  # the step is trained again
+    with pytest.raises(UserError, match="this run is not going on"):
+        ask(Resampler(), copy, **asked, live=True)
+    monkeypatch.setattr("whet.tracking.status.read_status", lambda folder: "running")
+    found: dict[str, Any] = {}
+    asking = threading.Thread(target=lambda: found.update(ask(Resampler(), copy, **asked, live=True)))
+    asking.start()
+    while not (copy / "requests").exists():
+        time.sleep(0.01)
+    trained(copy, few_rows)
+    asking.join(60)
+    assert "Drawn by the run itself after step 3, with policy version 3" in found["notes"][0]
+    assert found["continuations"] == expected["continuations"]
+    assert not list((copy / "requests").iterdir())
+    name = "samples/train_000003.parquet"
+    assert pq.read_table(copy / name).equals(pq.read_table(run / name))

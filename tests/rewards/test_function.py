@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from whet.errors import UserError
-from whet.rewards.function import find_function, load_module, read_source
+from whet.rewards.function import read_source
+from whet.rewards.loading import find_function, load_module
 from whet.rewards.signature import bind
 
 ROW = {"response": "4", "response_length": 1, "ground_truth": "4", "data_source": "sums", "level": 3}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from whet.rewards.function import add_import_folder, find_function, load_module, read_source
+from whet.rewards.function import read_source
+from whet.rewards.loading import add_import_folder, find_function, load_module
 
 FOLDER = Path(__file__).parents[2] / "examples" / "reward_function"
 add_import_folder(str(FOLDER))

@@ -14,7 +14,7 @@ import pytest
 from chat.templates import tokenizer_of
 from rollout.scripted import CALL, play
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.envs.harness.programs import CommandProgram
 from whet.envs.harness.server import SessionServer
 

@@ -19,12 +19,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from whet_process import QUICKSTARTS, outcome, run_folder, settled, start, write_rows
 
 from whet.assets import vision
-from whet.assets.examples import examples_folder
 from whet.assets.questions import ask
 from whet.assets.vision import SCHEMA
 from whet.cli import main
 from whet.config import check_files, load_config
 from whet.config.checks.sft import check_sft
+from whet.config.examples import examples_folder
 from whet.config.views import sft_view
 from whet.model.processor import load_processor
 from whet.tracking import read_metrics

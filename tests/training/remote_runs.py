@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
+from whet.config.examples import examples_folder
 
 QUICKSTART = f"config={examples_folder() / 'quickstart.yaml'}"
 STEPS = ("trainer.val_freq=2", "trainer.val_generations_to_log=0", "trainer.device=cpu", "trainer.quiet=true")

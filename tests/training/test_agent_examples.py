@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from whet_process import outcome, run_folder, start
 
-from whet.assets.examples import examples_folder
 from whet.cli import main
+from whet.config.examples import examples_folder
 from whet.tools.builtin.calculator import compute
 from whet.tools.protocol import ToolError
 from whet.tracking import read_metrics

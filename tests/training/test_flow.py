@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whet_process import run_folder, start, train
 
-from whet.assets.examples import examples_folder
 from whet.config import Config, load_config, with_values
+from whet.config.examples import examples_folder
 from whet.tracking import read_metrics
 from whet.tracking.console import Console
 from whet.training.flow import Flow, staleness

@@ -15,7 +15,7 @@ import pytest
 from tiny_models import MakeTiny
 from whet_process import SMALL, run_folder, settled, start
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 
 PYTHON = os.environ.get("WHET_HARNESS_PYTHON", sys.executable)
 

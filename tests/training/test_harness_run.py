@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from whet_process import SMALL, run_folder, settled, start, train
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.tracking import read_metrics
 
 AGENT = '''

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from whet_process import run_folder, start, write_rows
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.tracking import read_metrics
 
 CUT = (

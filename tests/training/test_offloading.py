@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from whet.config import load_config
-from whet.training.parts import offload_notes, shares_weights
+from whet.training.offloading import offload_notes
+from whet.training.parts import shares_weights
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 ALL = [

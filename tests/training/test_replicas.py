@@ -20,8 +20,8 @@ import psutil
 import pytest
 from whet_process import SMALL
 
-from whet.assets.examples import examples_folder
 from whet.config import Config, with_values
+from whet.config.examples import examples_folder
 from whet.distributed.failure import failure_of
 from whet.errors import UserError, WorkerLostError
 from whet.rollout.engine import EngineGoneError, SamplingParams

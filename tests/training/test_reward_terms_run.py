@@ -12,7 +12,7 @@ from judge_server import blocks, serving
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification, LlamaForTokenClassification
 from whet_process import run_folder, settled, train
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 
 FUNCTION = f"{examples_folder()}/reward_function/quickstart.py:compute_score"
 NO_FUNCTION = "worker.reward.reward_function=null"

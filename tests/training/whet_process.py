@@ -17,7 +17,7 @@ from typing import Any
 
 from fork_server import Ended, forked, run_forked
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.tracking import read_metrics
 
 _COUNT = itertools.count()

@@ -13,9 +13,9 @@ from whet.api.prepare import Arguments, of_run, prepare, surroundings
 from whet.api.run import Run
 from whet.api.settings import ConfigLike
 from whet.api.table import Table
-from whet.assets.examples import examples_folder
-from whet.distributed.launch import refuse_command
+from whet.config.examples import examples_folder
 from whet.errors import UserError
+from whet.system.launch import refuse_command
 
 
 class Evaluation:

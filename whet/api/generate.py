@@ -14,7 +14,7 @@ from whet.api.prepare import Arguments, of_run, prepare, require, surroundings
 from whet.api.run import Run
 from whet.api.settings import ConfigLike
 from whet.api.table import Table
-from whet.distributed.launch import refuse_command
+from whet.system.launch import refuse_command
 
 
 @documented("generate")

@@ -14,8 +14,8 @@ from whet.api.data import data_files
 from whet.api.inputs import Inputs
 from whet.api.run import Run
 from whet.api.settings import ConfigLike, new_folder, read_settings
-from whet.assets.examples import examples_folder
 from whet.config import Config, nearest, with_values
+from whet.config.examples import examples_folder
 from whet.config.files import is_template_text
 from whet.errors import UserError
 from whet.rewards.registry import SCORERS

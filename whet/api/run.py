@@ -12,8 +12,9 @@ from whet.api.table import Table
 from whet.config import Config, load_config
 from whet.errors import UserError
 from whet.plots.chart import lay_out
+from whet.plots.curves import PANELS, panels
 from whet.plots.picture import Plot
-from whet.plots.runs import PANELS, as_arms, panels, read_run
+from whet.plots.runs import as_arms, read_run
 
 if TYPE_CHECKING:
     from whet.api.board import Board

@@ -19,8 +19,8 @@ from whet.api.prepare import Arguments, Call, prepare, require, surroundings
 from whet.api.run import Run
 from whet.api.session_check import check_session
 from whet.api.settings import ConfigLike
-from whet.distributed.launch import refuse_command
 from whet.errors import UserError
+from whet.system.launch import refuse_command
 
 if TYPE_CHECKING:
     from whet.training.trainer import Trainer

@@ -10,8 +10,8 @@ from whet.api.names import documented
 from whet.api.prepare import Arguments, prepare, require, surroundings
 from whet.api.run import Run
 from whet.api.settings import ConfigLike
-from whet.distributed.launch import launched
 from whet.errors import UserError
+from whet.system.launch import launched
 
 
 @documented("sft")

@@ -10,7 +10,7 @@ from whet.api.names import documented
 from whet.api.prepare import Arguments, prepare, require, surroundings
 from whet.api.run import Run
 from whet.api.settings import ConfigLike
-from whet.distributed.launch import refuse_command
+from whet.system.launch import refuse_command
 
 
 @documented("train")

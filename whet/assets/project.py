@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from whet.assets.examples import examples_folder
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 
 TEXTS = Path(__file__).parent / "projects"

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from filelock import FileLock
@@ -38,58 +39,14 @@ class Recipe:
     model: bool = True  # whether there is a folder model/
 
 
-def _make_quickstart(folder: Path, say: Say) -> None:
-    from whet.assets.quickstart import make_quickstart
+def _maker(function: str, inside: str = "") -> Callable[[Path, Say], None]:
+    """Return what writes a built-in: MODULE.FUNCTION of this package, imported when it is called."""
 
-    make_quickstart(folder, say)
+    def make(folder: Path, say: Say) -> None:
+        module, _, name = function.partition(".")
+        getattr(import_module(f"whet.assets.{module}"), name)(folder / inside, say)
 
-
-def _make_smollm2(folder: Path, say: Say) -> None:
-    from whet.assets.smollm2 import make_smollm2
-
-    make_smollm2(folder / "model", say)
-
-
-def _make_shapes(folder: Path, say: Say) -> None:
-    from whet.assets.vision import make_shapes
-
-    make_shapes(folder, say)
-
-
-def _make_vision(folder: Path, say: Say) -> None:
-    from whet.assets.vision import make_vision
-
-    make_vision(folder, say)
-
-
-def _make_vision3(folder: Path, say: Say) -> None:
-    from whet.assets.vision import make_vision3
-
-    make_vision3(folder, say)
-
-
-def _make_sentences(folder: Path, say: Say) -> None:
-    from whet.assets.sentences import make_sentences
-
-    make_sentences(folder, say)
-
-
-def _make_collect(folder: Path, say: Say) -> None:
-    from whet.assets.collect import make_collect
-
-    make_collect(folder, say)
-
-
-def _make_guess(folder: Path, say: Say) -> None:
-    from whet.assets.guess import make_guess
-
-    make_guess(folder, say)
-
-
-def _make_calculator(folder: Path, say: Say) -> None:
-    from whet.assets.calculator import make_calculator
-
-    make_calculator(folder, say)
+    return make
 
 
 def _version(*files: str, weights: str = "") -> str:
@@ -111,43 +68,52 @@ def recipes() -> dict[str, Recipe]:
             version=_version("digits.py", "quickstart.py", weights="quickstart"),
             splits=("train", "test"),
             disk=10 << 20,
-            make=_make_quickstart,
+            make=_maker("quickstart.make_quickstart"),
         ),
-        "smollm2": Recipe(version=_version("smollm2.py"), splits=(), disk=600 << 20, make=_make_smollm2),
+        "smollm2": Recipe(
+            version=_version("smollm2.py"),
+            splits=(),
+            disk=600 << 20,
+            make=_maker("smollm2.make_smollm2", inside="model"),
+        ),
         "shapes": Recipe(
             version=_version(*pictures),
             splits=SHAPES,
             disk=50 << 20,
-            make=_make_shapes,
+            make=_maker("vision.make_shapes"),
             suffix=".parquet",
             model=False,
         ),
-        "vision": Recipe(version=_version(*model, weights="vision"), splits=(), disk=10 << 20, make=_make_vision),
-        "vision3": Recipe(version=_version(*model, weights="vision3"), splits=(), disk=10 << 20, make=_make_vision3),
+        "vision": Recipe(
+            version=_version(*model, weights="vision"), splits=(), disk=10 << 20, make=_maker("vision.make_vision")
+        ),
+        "vision3": Recipe(
+            version=_version(*model, weights="vision3"), splits=(), disk=10 << 20, make=_maker("vision.make_vision3")
+        ),
         "sentences": Recipe(
             version=_version(*pictures, "sentences.py", "vision_model.py", weights="sentences"),
             splits=("train", "test", "blank"),
             disk=20 << 20,
-            make=_make_sentences,
+            make=_maker("sentences.make_sentences"),
             suffix=".parquet",
         ),
         "collect": Recipe(
             version=_version("collect.py", "drawing.py", "questions.py", "vision_model.py", weights="collect"),
             splits=("train", "test"),
             disk=10 << 20,
-            make=_make_collect,
+            make=_maker("collect.make_collect"),
         ),
         "guess": Recipe(
             version=_version("guess.py", "quickstart.py", weights="guess"),
             splits=("train", "test"),
             disk=10 << 20,
-            make=_make_guess,
+            make=_maker("guess.make_guess"),
         ),
         "calculator": Recipe(
             version=_version("calculator.py", "quickstart.py", weights="calculator"),
             splits=("train", "test"),
             disk=10 << 20,
-            make=_make_calculator,
+            make=_maker("calculator.make_calculator"),
         ),
     }
 

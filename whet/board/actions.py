@@ -28,7 +28,10 @@ class Actions:
         from whet.resample.request import read_request
 
         folder = self._runs.folder(request.path_params["run"])
-        return {"job": self._jobs.add(folder, read_request(body).as_json())}
+        asked = read_request(body)
+        if asked.live and not self._may_control:
+            raise UserError("the engine of a run is asked from a board that was started with --control")
+        return {"job": self._jobs.add(folder, asked.as_json())}
 
     def state(self, request: Request) -> Any:
         """Return where a request to resample stands."""

@@ -23,6 +23,7 @@ from whet.board.access import Access
 from whet.board.actions import Actions
 from whet.board.jobs import Jobs
 from whet.board.overview import Overview
+from whet.board.pictures import picture_file
 from whet.board.plotly_file import plotly_file
 from whet.board.runs import Runs
 from whet.board.samples import Samples
@@ -69,6 +70,7 @@ def make_app(
         "/api/jobs/{job}/cancel": actions.cancel,
     }
     routes = [Route(path, _as_json(handler), methods=["GET"]) for path, handler in answers.items()]
+    routes.append(Route("/api/runs/{run}/pictures/{name}", board.picture, methods=["GET"]))
     routes += [Route(path, _posted(handler), methods=["POST"]) for path, handler in posts.items()]
     files = {file.name: file for file in _PAGE.iterdir() if file.suffix in _TYPES}
     files["plotly.min.js"] = plotly_file()
@@ -123,6 +125,13 @@ class _Board:
         query = request.query_params
         step, row = parameters.needed(query, "step"), parameters.needed(query, "row")
         return self._samples.sample(self._folder(request), parameters.split(query), step, row)
+
+    def picture(self, request: Request) -> Response:
+        try:
+            file, kind = picture_file(self._folder(request), request.path_params["name"])
+        except UserError as error:
+            return _json({"error": str(error)}, 404)
+        return FileResponse(file, media_type=kind)
 
     def step(self, request: Request) -> Any:
         folder, query = self._folder(request), request.query_params

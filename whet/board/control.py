@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whet.board.status import read_status
 from whet.errors import UserError
 from whet.tracking.requests import ACTIONS, ask
+from whet.tracking.status import read_status
 
 
 def control(folder: Path, action: object) -> dict[str, str]:

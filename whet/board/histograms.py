@@ -17,7 +17,7 @@ _COLUMNS = ("length", "reward", "advantage")
 def histograms(file: SampleFile) -> dict[str, Any]:
     """Return edges and counts of lengths, rewards and advantages; a value lies in [edge, next edge], the last included.
 
-    Few different values get a bin each, so that rewards of 0 and 1 are two bars.
+    Few different values get a bin each, so that rewards of 0 and 1 are two bars; lengths that are far apart do not.
     """
     names = [name for name in _COLUMNS if name in file.columns]
     table = pq.read_table(file.path, columns=names, partitioning=None)
@@ -30,10 +30,12 @@ def histograms(file: SampleFile) -> dict[str, Any]:
 
 
 def _bins(values: Sequence[float], whole: bool) -> list[dict[str, float]]:
-    distinct = sorted(set(values))
-    if len(distinct) <= _BINS:
-        return [{"low": each, "high": each, "count": values.count(each)} for each in distinct]
-    low, high = distinct[0], distinct[-1]
+    low, high = min(values), max(values)
+    alike: dict[float, list[float]] = {}  # by what is shown of them; advantages differ by rounding
+    for value in values:
+        alike.setdefault(float(f"{value:.3g}"), []).append(value)
+    if len(alike) <= _BINS and not (whole and high - low >= _BINS):
+        return [{"low": min(each), "high": max(each), "count": len(each)} for _, each in sorted(alike.items())]
     width = (high - low) / _BINS
     if whole:
         width = max(1.0, math.ceil((high - low + 1) / _BINS))

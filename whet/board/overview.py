@@ -10,11 +10,11 @@ from typing import Any
 
 from whet.board.metrics import MetricsFiles, Rows, curves, latest, names, number, sparkline
 from whet.board.runs import Runs
-from whet.board.status import read_status
 from whet.doctor.examine import Diagnosis, examine, examine_samples, read_findings, with_written
 from whet.doctor.printing import plain
 from whet.errors import UserError
 from whet.plots.runs import read_settings
+from whet.tracking.status import read_status
 
 _SHOWN_SETTINGS = ("worker.actor.model.model_path", "algorithm.adv_estimator", "worker.actor.optim.lr")
 

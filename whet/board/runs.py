@@ -12,7 +12,8 @@ from pathlib import Path
 
 from whet.errors import UserError
 
-_MARKS = ("metrics.jsonl", "config.yaml")
+_LOGGED = "metrics.jsonl"
+_STARTED = ("run.log", ".lock")  # beside a config.yaml, which other folders may have too
 _DEPTH = 4  # folders below a given one in which runs are looked for
 _MOST_RUNS = 2000
 
@@ -67,7 +68,7 @@ def run_id(folder: Path) -> str:
 
 def _below(folder: Path, depth: int) -> list[Path]:
     """Return the runs in a folder; a run holds no other runs, and links are not followed."""
-    if any((folder / mark).is_file() for mark in _MARKS):
+    if _is_run(folder):
         return [folder]
     if not depth:
         return []
@@ -78,3 +79,10 @@ def _below(folder: Path, depth: int) -> list[Path]:
     except OSError:
         return []
     return [run for each in inside for run in _below(each, depth - 1)]
+
+
+def _is_run(folder: Path) -> bool:
+    """True if a run has logged something in a folder, or has begun there."""
+    if (folder / _LOGGED).is_file():
+        return True
+    return (folder / "config.yaml").is_file() and any((folder / mark).is_file() for mark in _STARTED)

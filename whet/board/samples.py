@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from whet.board import arrow_query
 from whet.board.filters import LISTED, Filters, Page
 from whet.board.histograms import histograms
+from whet.board.pictures import kept_pictures
 from whet.board.sample_files import READ_ERRORS, Listing, SampleFile, SampleFiles, damage
 from whet.board.sample_index import Indexed, SampleIndex
 from whet.board.tokens import read_record, token_view
@@ -86,7 +87,8 @@ class Samples:
         record = read_record(folder, split, step, row, values["length"])
         tokens = token_view(folder, values, record)
         more = {name: _plain(values[name]) for name in values if name in _EPISODE or name.startswith("info/")}
-        return _row(values | {"row": row}, _WHOLE) | {"tokens": tokens, "episode": more}
+        pictures = kept_pictures(folder, record)
+        return _row(values | {"row": row}, _WHOLE) | {"tokens": tokens, "episode": more, "pictures": pictures}
 
     def histograms(self, folder: Path, split: str, step: int) -> dict[str, Any]:
         """Return histograms of a step's samples."""

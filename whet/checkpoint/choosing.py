@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.checkpoint.judging import read_all
-from whet.checkpoint.manifest import Checkpoint
+from whet.checkpoint.manifest import Checkpoint, read_all
 from whet.checkpoint.store import best_of, read_checkpoints
 from whet.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Judgement over the checkpoints in a run folder: which one is the newest good one, and what stands beside it.
+"""Judgement over the checkpoints in a run folder: whose contents hold, which is the newest good one.
 
 Damaged checkpoints are passed over, because nothing brings them back. One that may be fine (another format, not
 readable now, files added) is passed over only if it is older than a good one: otherwise a person has to decide.
@@ -7,14 +7,34 @@ readable now, files added) is passed over only if it is older than a good one: o
 from __future__ import annotations
 
 import os
-import re
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.checkpoint.manifest import Checkpoint, DamagedError, UnusableError, read_manifest, verify
+from whet.checkpoint.manifest import (
+    MANIFEST,
+    STEP,
+    AddedFilesError,
+    Checkpoint,
+    DamagedError,
+    UnreadableError,
+    UnusableError,
+    checkpoint_of,
+    read_all,
+    read_body,
+    reason,
+    sha256,
+    step_of,
+)
 from whet.errors import UserError
 
-STEP = re.compile(r"global_step_([0-9]+)")
+# Files that are loaded wherever they stand: one that was added later changes the run.
+LOADED_NAMES = ("carried.json", "optimizer.pt", "rng.pt")
+LOADED_FOLDERS = ("huggingface", "lora_adapter")
+LOADED_SUFFIXES = (".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".py")
+LOAD, FIND = "trainer.load_checkpoint_path", "trainer.find_last_checkpoint"
 _SHOWN = 5  # problems that a message lists
 
 
@@ -70,31 +90,102 @@ def judge(folder: Path) -> Verdict:
     return Verdict(folder, None, passed, runs)
 
 
-def read_all(folder: Path) -> tuple[list[Checkpoint], dict[Path, UnusableError]]:
-    """Checkpoints by their manifests alone, the last written first, and those whose manifests cannot be used."""
-    found: list[Checkpoint] = []
-    problems: dict[Path, UnusableError] = {}
-    for path in _candidates(folder):
-        try:
-            found.append(read_manifest(path))
-        except UnusableError as problem:
-            problems[path] = problem
-    # By the order of writing, not by step: a run sent back to an early step must resume where it now is.
-    return sorted(found, key=lambda checkpoint: checkpoint.serial, reverse=True), problems
+def verify(folder: Path) -> Checkpoint:
+    """Check every file against the manifest, contents included; raise an `UnusableError` with the first thing wrong."""
+    body = read_body(folder)
+    for name, recorded in body["files"].items():
+        size = _size(folder, name)
+        if size != recorded["size"]:
+            raise DamagedError(f"{name} has {size} bytes instead of {recorded['size']}")
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        digests = pool.map(lambda name: _digest(folder, name), body["files"])
+        for (name, recorded), digest in zip(body["files"].items(), digests):
+            if digest != recorded["sha256"]:
+                raise DamagedError(f"{name} does not match its checksum")
+    _check_added(folder, set(body["files"]))
+    return checkpoint_of(folder, body)
 
 
-def step_of(path: Path) -> int:
-    """The step that the name of a checkpoint's folder says."""
-    match = STEP.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def _candidates(folder: Path) -> list[Path]:
-    """Everything with the name of a checkpoint, links to nowhere included, highest step first."""
+def _size(folder: Path, name: str) -> int:
     try:
-        names = os.listdir(folder)
+        found = os.stat(folder / name)
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        raise DamagedError(f"{name} is missing") from None
     except OSError as error:
-        raise UserError(f"{folder}: its checkpoints cannot be listed: {error.strerror or error}") from error
-    return sorted((folder / name for name in names if STEP.fullmatch(name)), key=step_of, reverse=True)
+        raise UnreadableError(f"{name}: {reason(error)}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedError(f"{name} is not a file")
+    return found.st_size
+
+
+def _digest(folder: Path, name: str) -> str:
+    try:
+        return sha256(folder / name)
+    except OSError as error:
+        raise UnreadableError(f"{name}: {reason(error)}") from error
+
+
+def _check_added(folder: Path, listed: set[str]) -> None:
+    names = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if _is_loaded(path))
+    added = next((name for name in names if name not in listed), None)
+    if added is not None:
+        raise AddedFilesError(f"{added} was not there when it was saved; move it away")
+
+
+def _is_loaded(path: Path) -> bool:
+    return path.name in LOADED_NAMES or (path.parent.name in LOADED_FOLDERS and path.suffix in LOADED_SUFFIXES)
+
+
+def last_good(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest good checkpoint, and report those that were passed over; see `CheckpointStore.last`."""
+    verdict = judge(folder)
+    obstacle = verdict.obstacle()
+    if obstacle is not None:
+        raise UserError(f"trainer.save_checkpoint_path: {obstacle}\n{_choices(verdict)}")
+    for report in verdict.reports():
+        warn(report)
+    return verdict.good
+
+
+def refuse_usable(folder: Path, warn: Callable[[str], None]) -> None:
+    """Raise a `UserError` if the folder holds a good checkpoint; name those that cannot be used."""
+    verdict = judge(folder)
+    if verdict.good is not None:
+        raise UserError(
+            f"{FIND}=false: {folder} already holds a run, and starting over would mix the two. Choose another "
+            f"trainer.experiment_name, delete that folder, or continue it with {FIND}=true."
+        )
+    for report in verdict.reports():
+        warn(f"{report}; it is left as it is, and this run starts over beside it as {FIND}=false says")
+
+
+def open_named(path: Path, warn: Callable[[str], None]) -> Checkpoint:
+    """Open what `trainer.load_checkpoint_path` names: a checkpoint, or a run folder for its last one."""
+    if not os.path.isdir(path):
+        raise UserError(f"{LOAD}: {path} is not a folder. Give a global_step_N folder or the run folder above it.")
+    if (path / MANIFEST).exists() or STEP.fullmatch(path.name):
+        try:
+            return verify(path)
+        except UnusableError as problem:
+            raise UserError(f"{LOAD}: {path} {problem.word}: {problem}. Choose another checkpoint.") from problem
+    verdict = judge(path)
+    if verdict.good is None:
+        reasons = "".join(f"\n  {report}" for report in verdict.reports())
+        raise UserError(f"{LOAD}: there is no usable checkpoint (global_step_N) in {path}.{reasons}")
+    obstacle = verdict.obstacle()
+    if obstacle is not None:
+        raise UserError(f"{LOAD}: {obstacle}\nName the global_step_N to start from.")
+    for report in verdict.reports():
+        warn(report)
+    return verdict.good
+
+
+def _choices(verdict: Verdict) -> str:
+    """Name the user's choices when a checkpoint cannot be used."""
+    which = str(verdict.good.path) if verdict.good is not None else f"{verdict.folder}/global_step_N"
+    start_over = "" if verdict.good is not None else f" {FIND}=false alone starts over beside them."
+    return (
+        "Nothing was changed. Mend them (permissions, disk, a backup, the version of whet that wrote them) or move "
+        f"them away; or continue from a checkpoint of your choice with {FIND}=false {LOAD}={which}; or start a new run "
+        f"under another trainer.experiment_name.{start_over}"
+    )

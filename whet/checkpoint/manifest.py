@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,15 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from whet.checkpoint.durable import fsync_file, fsync_folder, write_text
+from whet.errors import UserError
 
 MANIFEST = "manifest.json"
+STEP = re.compile(r"global_step_([0-9]+)")
 FORMAT = 1
 MOST_BYTES = 64_000_000  # of a manifest: one that whet wrote has some kilobytes
 MOST_STEPS = 2**53
-# Files that are loaded wherever they stand: one that was added later changes the run.
-LOADED_NAMES = ("carried.json", "optimizer.pt", "rng.pt")
-LOADED_FOLDERS = ("huggingface", "lora_adapter")
-LOADED_SUFFIXES = (".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".py")
 
 
 class UnusableError(Exception):
@@ -71,7 +70,7 @@ def write_manifest(folder: Path, step: int, serial: int, meta: dict[str, Any], r
     # Flushing waits for the disk and hashing for the processor (outside the interpreter lock): they overlap.
     with ThreadPoolExecutor(max_workers=2) as pool:
         flushed = pool.map(fsync_file, files)
-        digests = list(pool.map(_sha256, files))
+        digests = list(pool.map(sha256, files))
         list(flushed)
     body = {
         "format": FORMAT,
@@ -93,30 +92,46 @@ def write_manifest(folder: Path, step: int, serial: int, meta: dict[str, Any], r
 
 def read_manifest(folder: Path) -> Checkpoint:
     """Read and check the manifest alone, which is quick; raise an `UnusableError` when it cannot be trusted."""
-    return _checkpoint(folder, _read(folder))
+    return checkpoint_of(folder, read_body(folder))
 
 
-def verify(folder: Path) -> Checkpoint:
-    """Check every file against the manifest, contents included; raise an `UnusableError` with the first thing wrong."""
-    body = _read(folder)
-    for name, recorded in body["files"].items():
-        size = _size(folder, name)
-        if size != recorded["size"]:
-            raise DamagedError(f"{name} has {size} bytes instead of {recorded['size']}")
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda name: _digest(folder, name), body["files"])
-        for (name, recorded), digest in zip(body["files"].items(), digests):
-            if digest != recorded["sha256"]:
-                raise DamagedError(f"{name} does not match its checksum")
-    _check_added(folder, set(body["files"]))
-    return _checkpoint(folder, body)
+def read_all(folder: Path) -> tuple[list[Checkpoint], dict[Path, UnusableError]]:
+    """Checkpoints by their manifests alone, the last written first, and those whose manifests cannot be used."""
+    found: list[Checkpoint] = []
+    problems: dict[Path, UnusableError] = {}
+    for path in candidates(folder):
+        try:
+            found.append(read_manifest(path))
+        except UnusableError as problem:
+            problems[path] = problem
+    # By the order of writing, not by step: a run sent back to an early step must resume where it now is.
+    return sorted(found, key=lambda checkpoint: checkpoint.serial, reverse=True), problems
 
 
-def _checkpoint(folder: Path, body: dict[str, Any]) -> Checkpoint:
+def step_of(path: Path) -> int:
+    """The step that the name of a checkpoint's folder says."""
+    match = STEP.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def candidates(folder: Path) -> list[Path]:
+    """Everything with the name of a checkpoint, links to nowhere included, highest step first."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError(f"{folder}: its checkpoints cannot be listed: {error.strerror or error}") from error
+    return sorted((folder / name for name in names if STEP.fullmatch(name)), key=step_of, reverse=True)
+
+
+def checkpoint_of(folder: Path, body: dict[str, Any]) -> Checkpoint:
+    """Return the checkpoint that the body of a manifest describes."""
     return Checkpoint(folder, body["step"], body["meta"], body["serial"], body.get("run"))
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_body(folder: Path) -> dict[str, Any]:
+    """Return what the manifest holds, checked; raise an `UnusableError` when it cannot be trusted."""
     body = _parsed(_content(folder))
     if not isinstance(body, dict):
         raise DamagedError(f"{MANIFEST} does not match its own checksum")
@@ -145,7 +160,7 @@ def _content(folder: Path) -> bytes:
     except FileNotFoundError:
         raise UnreadableError("it is a link to something that is not there now") from None
     except OSError as error:
-        raise UnreadableError(_reason(error)) from error
+        raise UnreadableError(reason(error)) from error
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
@@ -154,7 +169,7 @@ def _content(folder: Path) -> bytes:
     except FileNotFoundError:
         raise DamagedError(f"it has no {MANIFEST}") from None
     except OSError as error:
-        raise UnreadableError(f"{MANIFEST}: {_reason(error)}") from error
+        raise UnreadableError(f"{MANIFEST}: {reason(error)}") from error
 
 
 def _parsed(content: bytes) -> Any:
@@ -203,44 +218,16 @@ def _is_inside(name: str) -> bool:
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
-def _size(folder: Path, name: str) -> int:
-    try:
-        found = os.stat(folder / name)
-    except (FileNotFoundError, NotADirectoryError):
-        raise DamagedError(f"{name} is missing") from None
-    except OSError as error:
-        raise UnreadableError(f"{name}: {_reason(error)}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise DamagedError(f"{name} is not a file")
-    return found.st_size
-
-
-def _digest(folder: Path, name: str) -> str:
-    try:
-        return _sha256(folder / name)
-    except OSError as error:
-        raise UnreadableError(f"{name}: {_reason(error)}") from error
-
-
-def _check_added(folder: Path, listed: set[str]) -> None:
-    names = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if _is_loaded(path))
-    added = next((name for name in names if name not in listed), None)
-    if added is not None:
-        raise AddedFilesError(f"{added} was not there when it was saved; move it away")
-
-
-def _is_loaded(path: Path) -> bool:
-    return path.name in LOADED_NAMES or (path.parent.name in LOADED_FOLDERS and path.suffix in LOADED_SUFFIXES)
-
-
 def _checksum(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the checksum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Return what the system says about an error."""
     return error.strerror or str(error)

@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from whet.checkpoint.durable import fsync_folder, write_text
-from whet.checkpoint.judging import STEP, Verdict, judge, read_all
-from whet.checkpoint.manifest import MANIFEST, Checkpoint, UnusableError, read_manifest, verify, write_manifest
+from whet.checkpoint.manifest import Checkpoint, UnusableError, candidates, read_all, read_manifest, write_manifest
 from whet.errors import UserError
 
 _SIDE = re.compile(r"\.(global_step_[0-9]+)\.(tmp|was|gone)-\w+")
 NO_ROOM = 1_000_000  # bytes free: a disk that counts as full
-LOAD, FIND = "trainer.load_checkpoint_path", "trainer.find_last_checkpoint"
 
 
 def _say_nothing(message: str) -> None:
@@ -89,45 +87,23 @@ class CheckpointStore:
 
         Raise a `UserError` where that would start over beside checkpoints, or go back behind one that may be fine.
         """
-        verdict = judge(self.folder)
-        obstacle = verdict.obstacle()
-        if obstacle is not None:
-            raise UserError(f"trainer.save_checkpoint_path: {obstacle}\n{_choices(verdict)}")
-        for report in verdict.reports():
-            self.warn(report)
-        return verdict.good
+        if not candidates(self.folder):
+            return None
+        from whet.checkpoint.judging import last_good  # a new run has nothing to judge
+
+        return last_good(self.folder, self.warn)
 
     def refuse_usable(self) -> None:
         """Raise a `UserError` if the folder holds a good checkpoint; name those that cannot be used."""
-        verdict = judge(self.folder)
-        if verdict.good is not None:
-            raise UserError(
-                f"{FIND}=false: {self.folder} already holds a run, and starting over would mix the two. Choose another "
-                f"trainer.experiment_name, delete that folder, or continue it with {FIND}=true."
-            )
-        for report in verdict.reports():
-            self.warn(f"{report}; it is left as it is, and this run starts over beside it as {FIND}=false says")
+        from whet.checkpoint.judging import refuse_usable
+
+        refuse_usable(self.folder, self.warn)
 
     def open(self, path: str | Path) -> Checkpoint:
         """Open what `trainer.load_checkpoint_path` names: a checkpoint, or a run folder for its last one."""
-        path = Path(os.path.expanduser(path))
-        if not os.path.isdir(path):
-            raise UserError(f"{LOAD}: {path} is not a folder. Give a global_step_N folder or the run folder above it.")
-        if (path / MANIFEST).exists() or STEP.fullmatch(path.name):
-            try:
-                return verify(path)
-            except UnusableError as problem:
-                raise UserError(f"{LOAD}: {path} {problem.word}: {problem}. Choose another checkpoint.") from problem
-        verdict = judge(path)
-        if verdict.good is None:
-            reasons = "".join(f"\n  {report}" for report in verdict.reports())
-            raise UserError(f"{LOAD}: there is no usable checkpoint (global_step_N) in {path}.{reasons}")
-        obstacle = verdict.obstacle()
-        if obstacle is not None:
-            raise UserError(f"{LOAD}: {obstacle}\nName the global_step_N to start from.")
-        for report in verdict.reports():
-            self.warn(report)
-        return verdict.good
+        from whet.checkpoint.judging import open_named
+
+        return open_named(Path(os.path.expanduser(path)), self.warn)
 
     def _publish(self, side: Path, target: Path, was: Path) -> None:
         """Rename into place. A checkpoint of the same step steps aside first; should the process die between the two
@@ -220,6 +196,8 @@ class CheckpointStore:
         write_text(self.folder / "checkpoint_tracker.json", json.dumps(summary, indent=2) + "\n")
 
     def _not_saved(self, target: Path, trouble: str) -> str:
+        from whet.checkpoint.judging import judge
+
         good = judge(self.folder).good
         if good is None:
             standing = "No checkpoint of this run is complete yet: the run has to start from the beginning."
@@ -254,22 +232,13 @@ def _remove(path: Path) -> None:
 
 
 def _is_good(path: Path) -> bool:
+    from whet.checkpoint.judging import verify
+
     try:
         verify(path)
     except UnusableError:
         return False
     return True
-
-
-def _choices(verdict: Verdict) -> str:
-    """Name the user's choices when a checkpoint cannot be used."""
-    which = str(verdict.good.path) if verdict.good is not None else f"{verdict.folder}/global_step_N"
-    start_over = "" if verdict.good is not None else f" {FIND}=false alone starts over beside them."
-    return (
-        "Nothing was changed. Mend them (permissions, disk, a backup, the version of whet that wrote them) or move "
-        f"them away; or continue from a checkpoint of your choice with {FIND}=false {LOAD}={which}; or start a new run "
-        f"under another trainer.experiment_name.{start_over}"
-    )
 
 
 def _best(checkpoints: list[Checkpoint]) -> Checkpoint | None:

@@ -89,7 +89,7 @@ def _setting(text: str) -> str:
 def _enter(system: str, module: str, options: _Options, arguments: list[str]) -> int:
     """Run one intercepted call."""
     from whet.compat.run import job_of, show_report
-    from whet.distributed.launch import launched, refuse_command
+    from whet.system.launch import launched, refuse_command
 
     torchrun = launched() is not None
     job = job_of(system, module, arguments, options.fixed, options.settings, torchrun)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _DEFAULT = "checkpoints"
@@ -37,36 +38,22 @@ Guide: docs/board.md
 
 
 def _run(arguments: list[str]) -> int:
-    flags = {word: word in arguments for word in ("--read-only", "--control")}
-    paths, port = _parse([word for word in arguments if word not in flags])
+    options = read_options("board", arguments, ("--port",), ("--read-only", "--control"))
+    paths = [Path(os.path.expanduser(word)) for word in options.words or [_DEFAULT]]
+    for path in paths:
+        if not path.is_dir():
+            hint = "" if options.words else "; name the folders of your runs"
+            raise UserError(f"whet board: there is no folder {path}{hint}")
+    port = _port(options.last("--port", str(_PORT)))
     from whet.board.plotly_file import check_libraries
 
     check_libraries()
 
     from whet.board.server import serve
 
-    serve(paths, port, lambda text: print(text, flush=True), flags["--read-only"], flags["--control"])
+    read_only, control = (switch in options.switches for switch in ("--read-only", "--control"))
+    serve(paths, port, lambda text: print(text, flush=True), read_only, control)
     return 0
-
-
-def _parse(arguments: list[str]) -> tuple[list[Path], int]:
-    paths, port, left = [], _PORT, list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name == "--port":
-            if not equals and not left:
-                raise UserError("whet board: --port needs a number")
-            port = _port(value if equals else left.pop(0))
-        elif word.startswith("-"):
-            raise UserError(f"whet board has no option {word} (whet board --help)")
-        else:
-            paths.append(Path(os.path.expanduser(word)))
-    for path in paths or [Path(_DEFAULT)]:
-        if not path.is_dir():
-            hint = "" if paths else "; name the folders of your runs"
-            raise UserError(f"whet board: there is no folder {path}{hint}")
-    return paths or [Path(_DEFAULT)], port
 
 
 def _port(text: str) -> int:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whet.assets.examples import examples_folder
 from whet.cli.command import Command
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 
 if TYPE_CHECKING:

@@ -65,8 +65,8 @@ def _filter(arguments: list[str]) -> int:
             raise UserError(f"whet data filter --by samples nothing, so {rest[0]} has no effect: leave it out")
         keep_rows(options, None, print)
         return 0
-    from whet.assets.examples import examples_folder
     from whet.cli.target import names_config, split_target
+    from whet.config.examples import examples_folder
     from whet.config.jobs import load_job
 
     target, rest = split_target(rest)

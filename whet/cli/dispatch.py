@@ -14,8 +14,8 @@ from whet import __version__
 from whet.cli.command import COMMANDS, Command
 from whet.config.problems import hint
 from whet.config.texts import check_arguments, printable
-from whet.distributed.launch import Patience, is_silent, launched, refuse_command, say
 from whet.errors import DivergedError, RewardsFailedError, UserError, WorkerLostError, WorkerRaisedError
+from whet.system.launch import is_silent, launched, refuse_command, say
 
 _HELP = ("-h", "--help")
 
@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they would tear our own
     if is_silent():
+        from whet.system.patience import Patience
+
         Patience()
     try:
         return _dispatch(arguments)

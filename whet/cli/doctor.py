@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _HELP = """\
@@ -24,11 +25,8 @@ Examples:
 def _run(arguments: list[str]) -> int:
     from whet.plots.runs import find_runs
 
-    flags = [word for word in arguments if word.startswith("-")]
-    folders = [word for word in arguments if not word.startswith("-")]
-    for word in flags:
-        if word != "--json":
-            raise UserError(f"whet doctor has no option {word} (whet doctor --help)")
+    options = read_options("doctor", arguments, switches=("--json",))
+    folders = options.words
     if not folders:
         raise UserError("whet doctor takes run folders: whet doctor checkpoints/whet/quickstart")
     from whet.doctor.examine import examine_run
@@ -36,7 +34,7 @@ def _run(arguments: list[str]) -> int:
 
     for run in (run for folder in folders for run in find_runs(folder)):
         found = examine_run(run.folder, run.metrics, run.settings)
-        if flags:
+        if options.switches:
             print(as_json(run.folder, found), end="")
         else:
             print(as_text(run.folder, sum(row["step"] > 0 for row in run.metrics), found), end="")

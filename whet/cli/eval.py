@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whet.assets.examples import examples_folder
 from whet.cli.command import Command
+from whet.config.examples import examples_folder
 
 _HELP = """\
 usage: whet eval [RUN|CHECKPOINT|MODEL] [config=FILE] [key=value ...]

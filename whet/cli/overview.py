@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from whet.assets.examples import examples_folder
 from whet.cli.command import COMMANDS, Command
 from whet.cli.fitting import columns, fitted
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 
 _BEFORE = """\

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _HELP = """\
@@ -29,8 +30,10 @@ Examples:
 
 def _run(arguments: list[str]) -> int:
     from whet.plots.chart import lay_out
-    from whet.plots.picture import Plot, to_png
-    from whet.plots.runs import as_arms, find_runs, panels
+    from whet.plots.curves import panels
+    from whet.plots.picture import Plot
+    from whet.plots.png import to_png
+    from whet.plots.runs import as_arms, find_runs
 
     folders, metrics, out, dark = _parse(arguments)
     runs = [run for folder in folders for run in find_runs(folder)]
@@ -52,32 +55,14 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> tuple[list[str], list[str], Path | None, bool]:
-    folders: list[str] = []
-    metrics: list[str] = []
-    out: Path | None = None
-    dark, left = False, list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name in ("--out", "--metric"):
-            if not equals and not left:
-                raise UserError(f"whet plot: {name} needs a value")
-            value = value if equals else left.pop(0)
-            if name == "--metric":
-                metrics.append(value)
-            else:
-                out = Path(os.path.expanduser(value))
-        elif word == "--dark":
-            dark = True
-        elif word.startswith("-"):
-            raise UserError(f"whet plot has no option {word} (whet plot --help)")
-        else:
-            folders.append(word)
+    options = read_options("plot", arguments, ("--out", "--metric"), ("--dark",))
+    folders = options.words
+    out = Path(os.path.expanduser(options.last("--out"))) if "--out" in options.values else None
     if not folders:
         raise UserError("whet plot takes run folders: whet plot checkpoints/whet/quickstart")
     if out is not None and out.suffix not in (".svg", ".png", ".html"):
         raise UserError(f"--out {out}: the name must end in .svg, .png or .html")
-    return folders, metrics, out, dark
+    return folders, options.values.get("--metric", []), out, "--dark" in options.switches
 
 
 def _write(file: Path, content: bytes) -> None:

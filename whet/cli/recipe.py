@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,12 +37,10 @@ def _run(arguments: list[str]) -> int:
     from whet.assets.recipes import copy_recipe, find_recipe, recipes
     from whet.config.schema import all_keys
 
-    options = [each for each in arguments if each.startswith("-")]
-    values = [each for each in arguments if "=" in each and each not in options]
-    names = [each for each in arguments if each not in options and each not in values]
-    if wrong := [option for option in options if option != "--copy"]:
-        raise UserError(f"whet recipe has no option {wrong[0]} (whet recipe --help)")
-    if not names and not options and not values:
+    options = read_options("recipe", arguments, switches=("--copy",))
+    values = [each for each in options.words if "=" in each]
+    names = [each for each in options.words if "=" not in each]
+    if not arguments:
         print(_table(recipes()))
         return 0
     if not 1 <= len(names) <= 2:
@@ -50,11 +49,11 @@ def _run(arguments: list[str]) -> int:
     if len(names) == 2 and names[1] in all_keys():
         raise UserError(f"{names[1]} is a key without a value: whet recipe {recipe.name} {names[1]}=VALUE")
     folder = Path(os.path.expanduser(names[1] if len(names) == 2 else recipe.name))
-    if not options:
+    if not options.switches:
         _require(recipe)
     copy_recipe(recipe, folder)
     print(f"copied to {folder}{os.sep}: {', '.join(sorted(path.name for path in folder.iterdir()))}", flush=True)
-    return 0 if options else _run_tiny(recipe, folder, values)
+    return 0 if options.switches else _run_tiny(recipe, folder, values)
 
 
 def _table(listed: list[Recipe]) -> str:

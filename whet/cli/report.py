@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _HELP = """\
@@ -34,22 +35,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> tuple[Path, Path | None, str]:
-    folders, out, language, left = [], None, "en", list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name == "--out":
-            if not equals and not left:
-                raise UserError("whet report: --out needs a file")
-            out = Path(os.path.expanduser(value if equals else left.pop(0)))
-        elif name == "--lang":
-            language = value if equals else left.pop(0) if left else ""
-            if language not in ("en", "zh"):
-                raise UserError("whet report: --lang is en or zh")
-        elif word.startswith("-"):
-            raise UserError(f"whet report has no option {word} (whet report --help)")
-        else:
-            folders.append(Path(os.path.expanduser(word)))
+    options = read_options("report", arguments, ("--out", "--lang"))
+    folders = [Path(os.path.expanduser(word)) for word in options.words]
+    out = Path(os.path.expanduser(options.last("--out"))) if "--out" in options.values else None
+    language = options.last("--lang", "en")
+    if language not in ("en", "zh"):
+        raise UserError("whet report: --lang is en or zh")
     if len(folders) != 1:
         raise UserError("whet report takes one run folder: whet report checkpoints/whet/quickstart")
     if out is not None and out.suffix != ".html":

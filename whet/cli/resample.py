@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from whet.cli.command import Command
+from whet.config.options import read_options
 from whet.errors import UserError
 
 _HELP = """\
-usage: whet resample RUN --step N --row N [--split val] [--checkpoint N] [--at N ...] [--json]
+usage: whet resample RUN --step N --row N [--split val] [--checkpoint N | --live] [--at N ...] [--json]
 
 Draw a sample of a run again, from the checkpoint whose policy wrote it and with the same random numbers: the same
 tokens come out, one by one, and the command says whether they do. With --at, --temperature, --prompt or --n, branch it:
 keep the first tokens and draw continuations, scored by the run's own reward. Rows are those of samples/*.parquet, as
-the board numbers them. Nothing is written to the run folder.
+the board numbers them. But with --live, nothing is written to the run folder.
 
   --step N, --row N   the sample; --split val for one of a validation
   --checkpoint N      step of another checkpoint, 0 for the first weights
+  --live              branch with the engine of a run that is going on, which draws between two of its steps
   --at N              keep the first N tokens of the response
   --token ID          put this token behind them; --text TEXT names it by its text
   --temperature T     another temperature
@@ -45,7 +47,7 @@ _NUMBERS = {
     "--alternatives": "top",
 }
 _TEXTS = {"--split": "split", "--text": "text", "--prompt": "prompt"}
-_BRANCHES = ("at", "token", "text", "temperature", "prompt", "n")
+_BRANCHES = ("at", "token", "text", "temperature", "prompt", "n", "live")
 
 
 def _run(arguments: list[str]) -> int:
@@ -61,24 +63,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> tuple[Path, dict[str, Any], bool]:
-    folders: list[Path] = []
-    given: dict[str, Any] = {}
-    as_json, left = False, list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            as_json = True
-        elif name in _NUMBERS or name in _TEXTS or name == "--temperature":
-            if not equals and not left:
-                raise UserError(f"whet resample: {name} needs a value")
-            value = value if equals else left.pop(0)
-            key = {**_NUMBERS, **_TEXTS, "--temperature": "temperature"}[name]
-            given[key] = value if name in _TEXTS else _number(name, value, name in _NUMBERS)
-        elif word.startswith("-"):
-            raise UserError(f"whet resample has no option {word} (whet resample --help)")
-        else:
-            folders.append(Path(os.path.expanduser(word)))
+    names = {**_NUMBERS, **_TEXTS, "--temperature": "temperature"}
+    options = read_options("resample", arguments, tuple(names), ("--json", "--live"))
+    folders = [Path(os.path.expanduser(word)) for word in options.words]
+    given: dict[str, Any] = {"live": True} if "--live" in options.switches else {}
+    for name, values in options.values.items():
+        given[names[name]] = values[-1] if name in _TEXTS else _number(name, values[-1], name in _NUMBERS)
     if len(folders) != 1:
         raise UserError(
             "whet resample takes one run folder: whet resample checkpoints/whet/quickstart --step 26 --row 0"
@@ -86,7 +76,7 @@ def _parse(arguments: list[str]) -> tuple[Path, dict[str, Any], bool]:
     if not folders[0].is_dir():
         raise UserError(f"whet resample: there is no folder {folders[0]}")
     kind = "tokens" if "top" in given else "branch" if any(name in given for name in _BRANCHES) else "again"
-    return folders[0], {"kind": kind, **given}, as_json
+    return folders[0], {"kind": kind, **given}, "--json" in options.switches
 
 
 def _number(name: str, text: str, whole: bool) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whet.assets.examples import examples_folder
 from whet.cli.command import Command
+from whet.config.examples import examples_folder
 from whet.errors import UserError
 
 _HELP = """\
@@ -32,7 +32,8 @@ Checkpoints hold the model in global_step_N/actor/huggingface. Every key: whet c
 
 def _run(arguments: list[str]) -> int:
     from whet.config.jobs import load_job
-    from whet.distributed.launch import launched, take_devices
+    from whet.distributed.devices import take_devices
+    from whet.system.launch import launched
 
     shown, arguments = _shown_rows(arguments)
     launch = launched()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.assets.examples import examples_folder
 from whet.cli.command import Command
-from whet.errors import UserError
+from whet.config.examples import examples_folder
+from whet.config.options import read_options
 
 if TYPE_CHECKING:
     from whet.config import Config
@@ -35,12 +35,10 @@ def _run(arguments: list[str]) -> int:
     from whet.sweeps.grid import read_grid
     from whet.sweeps.runs import INTERRUPTED, plan, run_all
 
-    options = [argument for argument in arguments if argument.startswith("-")]
-    if wrong := [option for option in options if option != "--dry-run"]:
-        raise UserError(f"whet sweep has no option {wrong[0]} (whet sweep --help)")
-    folder, planned = plan(read_grid([each for each in arguments if each not in options]), _load)
+    options = read_options("sweep", arguments, switches=("--dry-run",))
+    folder, planned = plan(read_grid(options.words), _load)
     print(f"{len(planned)} runs in {folder}", flush=True)
-    if options:
+    if options.switches:
         for each in planned:
             print(f"  {each.name}{'  (finished)' if each.is_finished else ''}")
         return 0

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from whet.assets.store import PREFIX
 from whet.checkpoint.choosing import require_choice
-from whet.checkpoint.judging import STEP, step_of
-from whet.checkpoint.manifest import MANIFEST
+from whet.checkpoint.manifest import MANIFEST, STEP, step_of
 from whet.config.checks.files import HUB_ID
 from whet.config.problems import hint
 from whet.config.texts import printable

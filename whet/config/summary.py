@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from whet.config.checks.sampling import val_rollout
 from whet.config.files import run_folder
 from whet.config.schema import Config
 from whet.config.schema.distill import DistillConfig
-from whet.config.schema.rollout import RolloutConfig
 
 Rows = dict[str, str]
 
@@ -20,7 +17,13 @@ def summary_lines(config: Config, job: str) -> list[str]:
 
     The first says what the config started from: a file, the built-in quickstart, or the defaults.
     """
-    rows = {"config": _start(config), **_ROWS[job](config)}
+    if job in ("train", "sft"):
+        own = (_train if job == "train" else _sft)(config)
+    else:
+        from whet.config.summary_sampling import ROWS
+
+        own = ROWS[job](config)
+    rows = {"config": _start(config), **own}
     width = max(map(len, rows))
     return [f"{name:<{width}}  {text}" for name, text in rows.items()]
 
@@ -29,14 +32,14 @@ def _train(config: Config) -> Rows:
     algorithm, data, rollout = config.algorithm, config.data, config.worker.rollout
     loss = config.worker.actor.loss_type
     return {
-        "model": _model(config),
+        "model": model_row(config),
         "data": _data(config),
         "reward": _reward(config),
         "algorithm": ", ".join(
             [
                 algorithm.adv_estimator,
                 *([f"loss {loss}"] if loss != "default" else []),
-                _count(rollout.n, "sample") + " a prompt",
+                count(rollout.n, "sample") + " a prompt",
                 "no KL" if algorithm.disable_kl else f"KL {algorithm.kl_coef:g}",
                 *([_teacher(algorithm.distill)] if algorithm.distill.active else []),
             ]
@@ -50,81 +53,40 @@ def _teacher(distill: DistillConfig) -> str:
     """Return the teacher, and what is learned from it."""
     measure = distill.divergence if distill.use == "loss" else "its log-probs as advantages"
     rewards = "no rewards" if distill.alone else f"rewards x {distill.reward_coef:g}"
-    return f"teacher {_short(distill.model_path or 'the policy itself')} ({measure}, {rewards})"
+    return f"teacher {short(distill.model_path or 'the policy itself')} ({measure}, {rewards})"
 
 
 def _sft(config: Config) -> Rows:
     batch = f"{config.sft.batch_size or config.data.rollout_batch_size} rows an update"
-    return {"model": _model(config), "data": _data(config), "batch": batch, **_training(config)}
-
-
-def _generate(config: Config) -> Rows:
-    output = config.generate.output or str(run_folder(config) / "generations.jsonl")
-    return {
-        "model": _model(config),
-        "data": config.generate.files,
-        "sampling": _sampling(config.worker.rollout, config.worker.rollout.n),
-        "device": _device(config),
-        "output": _short(output),
-    }
-
-
-def _eval(config: Config) -> Rows:
-    job, sampling = config.eval, val_rollout(config)
-    rows = {"data": ", ".join(job.datasets) or config.data.val_files or str(job.responses)}
-    if job.responses is not None:
-        rows |= {"responses": _short(job.responses)}
-    elif job.via == "api":
-        rows |= {"server": str(job.api.base_url), "sampling": _sampling(sampling, job.n)}
-    else:
-        rows = {"model": _model(config), **rows, "sampling": _sampling(sampling, job.n), "device": _device(config)}
-    return rows | {"folder": _short(job.output or str(run_folder(config) / "eval"))}
-
-
-def _serve(config: Config) -> Rows:
-    address = f"{config.serve.host}:{config.serve.port or 'a free port'}"
-    return {"model": _model(config), "device": _device(config), "address": address}
-
-
-def _chat(config: Config) -> Rows:
-    return {"model": _model(config), "sampling": _sampling(config.worker.rollout, 1), "device": _device(config)}
-
-
-_ROWS: dict[str, Callable[[Config], Rows]] = {
-    "train": _train,
-    "sft": _sft,
-    "generate": _generate,
-    "eval": _eval,
-    "serve": _serve,
-    "chat": _chat,
-}
+    return {"model": model_row(config), "data": _data(config), "batch": batch, **_training(config)}
 
 
 def _training(config: Config) -> Rows:
     trainer, optim = config.trainer, config.worker.actor.optim
-    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else _count(trainer.total_epochs, "epoch")
+    steps = f"{trainer.max_steps}" if trainer.max_steps is not None else count(trainer.total_epochs, "epoch")
     if trainer.stages:
-        steps += f", {_count(len(trainer.stages), 'stage')}"
+        steps += f", {count(len(trainer.stages), 'stage')}"
     return {
         "lr": f"{optim.lr:g}, {optim.lr_scheduler_type}",
         "steps": "none: validation only" if trainer.val_only else steps,
-        "device": _device(config),
-        "folder": _short(str(run_folder(config))),
+        "device": device_row(config),
+        "folder": short(str(run_folder(config))),
     }
 
 
 def _start(config: Config) -> str:
     source = str(config.source) if config.source is not None else ""
-    return config.origin.replace(source, _short(source)) if source else config.origin
+    return config.origin.replace(source, short(source)) if source else config.origin
 
 
-def _model(config: Config) -> str:
+def model_row(config: Config) -> str:
+    """Return the model, its adapters and the checkpoint it begins with."""
     model, checkpoint = config.worker.actor.model, config.trainer.load_checkpoint_path
     return ", ".join(
         [
-            _short(str(model.model_path)),
+            short(str(model.model_path)),
             *([f"LoRA of rank {model.lora.rank}"] if model.lora.rank else []),
-            *([f"weights of {_short(checkpoint)}"] if checkpoint is not None else []),
+            *([f"weights of {short(checkpoint)}"] if checkpoint is not None else []),
         ]
     )
 
@@ -139,45 +101,43 @@ def _reward(config: Config) -> str:
     reward, rollout = config.worker.reward, config.worker.rollout
     agent = rollout.agent or rollout.agent_command
     if agent is not None:
-        return f"by {_short(agent)}" + (f", and {_score(config)}" if reward.is_named else "")
+        return f"by {short(agent)}" + (f", and {_score(config)}" if reward.is_named else "")
     env = rollout.env
     if env is None:
         return _score(config)
-    earned = f"each turn's, by {_short(env)}"
+    earned = f"each turn's, by {short(env)}"
     return f"{earned}, and {_score(config)}" if reward.is_named else earned
 
 
 def _score(config: Config) -> str:
     reward = config.worker.reward
     if reward.combine:
-        return ", ".join(f"{weight} {_short(str(spec))}" for spec, weight in reward.parts.items())
+        return ", ".join(f"{weight} {short(str(spec))}" for spec, weight in reward.parts.items())
     if "model" in reward.terms:
-        return f"reward model {_short(str(reward.model.path))}"
+        return f"reward model {short(str(reward.model.path))}"
     if "judge" in reward.terms:
         judge = reward.judge
-        return f"{judge.mode} judge {judge.model or ''} {judge.base_url or _short(str(judge.model_path))}".replace(
+        return f"{judge.mode} judge {judge.model or ''} {judge.base_url or short(str(judge.model_path))}".replace(
             "  ", " "
         )
     if reward.reward_function is None:
         return reward.url or "a scorer for each row's data_source"
     path, colon, function = reward.reward_function.rpartition(":")
-    return f"{_short(path)}{colon}{function}"
+    return f"{short(path)}{colon}{function}"
 
 
-def _sampling(rollout: RolloutConfig, n: int | None) -> str:
-    return f"{rollout.name}, {_count(n or rollout.n, 'sample')} a prompt, temperature {rollout.temperature:g}"
-
-
-def _device(config: Config) -> str:
+def device_row(config: Config) -> str:
+    """Return the kind of device, and how many."""
     count = config.trainer.n_gpus_per_node * config.trainer.nnodes
     return config.trainer.device if count == 1 else f"{config.trainer.device}, {count} devices"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Return a number of things."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _short(path: str) -> str:
+def short(path: str) -> str:
     """Return a path relative to the working folder where it lies below."""
     here = Path.cwd()
     return os.path.relpath(path, here) if os.path.isabs(path) and here in Path(path).parents else path

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 IMAGE, VIDEO = "<image>", "<video>"
 PLACE = re.compile(f"({IMAGE}|{VIDEO})")
-PLACES = {"image": IMAGE, "image_url": IMAGE, "video": VIDEO, "video_url": VIDEO}
 MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 LONGEST = 2.0  # seconds for one chat, or for a batch of them before they are written one by one
 Message = dict[str, Any]
@@ -53,6 +52,8 @@ def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) 
             f"{uid}: the prompt (column {key!r}) is a {type(prompt).__name__}; it must be text or a list of "
             "{role, content} turns."
         )
+    from whet.data.messages import read_message  # a text is no list of turns
+
     messages = [read_message(turn, f"{uid}: turn {number}", inline) for number, turn in enumerate(prompt, start=1)]
     if messages[-1]["role"] == "assistant":
         raise UserError(
@@ -69,43 +70,6 @@ def last_user_turn(messages: list[Message], uid: str) -> Message:
         if message["role"] == "user":
             return message
     raise UserError(f"{uid}: the chat has no turn with the role user.")
-
-
-def read_message(turn: Any, where: str, inline: Sources | None) -> Message:
-    """A turn, checked, with its content as text."""
-    if not isinstance(turn, dict) or not isinstance(turn.get("role"), str) or "content" not in turn:
-        raise UserError(f"{where} of the chat must be an object with role and content.")
-    # Parquet gives every turn every field; templates ask whether a field such as tool_calls is there at all.
-    message = {name: value for name, value in turn.items() if value is not None}
-    message["content"] = _text_of(turn["content"], where, inline)
-    if not message["content"].strip() and turn["role"] == "user":
-        raise UserError(f"{where} of the chat is empty. Fill it in or remove the row.")
-    return message
-
-
-def _text_of(content: Any, where: str, inline: Sources | None) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise UserError(f"{where}: content must be text or a list of parts, it is a {type(content).__name__}.")
-    return "".join(_text_of_part(part, where, inline) for part in content)
-
-
-def _text_of_part(part: Any, where: str, inline: Sources | None) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in PLACES:
-        if inline is None:
-            raise UserError(f"{where} holds an {kind} part, and the model reads text only. Use a model that sees.")
-        found = (part.get(name) for name in (kind, "image", "video", "path", "url", "base64", "bytes"))
-        source = next((value for value in found if value is not None), None)
-        if source is not None:  # without one the part stands for the next of the column
-            (inline.images if PLACES[kind] == IMAGE else inline.videos).append(source)
-        return PLACES[kind]
-    if kind != "text" or not isinstance(part.get("text"), str):
-        raise UserError(f"{where}: each part of the content must be an object with type text and a text.")
-    return part["text"]
 
 
 def template_text(value: str | None, resolve: Resolve) -> str | None:

@@ -6,9 +6,10 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from whet.data.chat import Message, read_message
+from whet.data.chat import Message
 from whet.data.columns import Sources
 from whet.data.formats import Columns
+from whet.data.messages import read_message
 from whet.errors import UserError
 
 

@@ -21,11 +21,12 @@ from typing import Any
 from whet.distributed.failure import failure_of
 from whet.distributed.group import Factory, Rank
 from whet.distributed.host import COLLECTIVE_TIMEOUT, join
-from whet.distributed.launch import Launch, Patience
 from whet.distributed.local import Finished
 from whet.distributed.store import LOOPBACK, keep_to, open_store
 from whet.errors import UserError, WorkerLostError
 from whet.system import secret
+from whet.system.launch import Launch
+from whet.system.patience import Patience
 from whet.system.secret import SECRET_VARIABLE
 
 _IDLE_TIMEOUT = timedelta(days=7)  # between two calls the first rank reads data, for as long as that takes

@@ -16,7 +16,7 @@ MOST_ROWS = 1024  # of a file
 MOST_STEPS = 4  # first files of training, for rules about the data
 LONGEST = 20_000  # characters of a text that are looked at
 _NAME = re.compile(r"(train|val)_(\d{1,12})\.parquet")
-_COLUMNS = ("uid", "group", "prompt", "response", "answer", "finish", "length", "reward")
+_COLUMNS = ("uid", "group", "prompt", "response", "answer", "finish", "length", "turns", "reward", "media", "end")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from statistics import median
 from typing import Any
 
 from whet.evals.statistics import intervals
-from whet.plots.runs import RunData, differences
+from whet.plots.curves import RunData
+from whet.plots.runs import differences
 
 DRAWS, CONFIDENCE = 2000, 0.95
 _CELL = 36  # longest value shown

@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 
+from whet.rewards.answers.extract import after_thoughts, boxes, tagged_answer
 from whet.rewards.programs.extract import program_in
 
-BOXED = "\\boxed{"
-ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-THINKING = re.compile(r"\A.*</think>", re.DOTALL)
 NUMBER = re.compile(r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 MARKED = re.compile(r"####\s*([^\n]+)")
 STATED = re.compile(r"(?:final answer|answer|option|choice)(?:\s+is)?\s*[:=]?\s*", re.IGNORECASE)
@@ -25,21 +23,14 @@ LONGEST = 300  # characters; what is longer is no final answer
 
 def boxed(text: str) -> str | None:
     """Return the content of the last \\boxed{...}, nested braces included."""
-    start = text.rfind(BOXED)
-    if start < 0:
-        return None
-    depth, begin = 1, start + len(BOXED)
-    for end in range(begin, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        if depth == 0:
-            return text[begin:end].strip() or None
-    return None
+    found = boxes(text)
+    return found[-1][2] if found else None
 
 
 def answer(text: str) -> str | None:
     """Return the content of the last <answer> tags."""
-    found = ANSWER_TAG.findall(text)
-    return (boxed(found[-1]) or found[-1].strip() or None) if found else None
+    found = tagged_answer(text)
+    return boxed(found) or found if found else None
 
 
 def marked(text: str) -> str | None:
@@ -50,19 +41,19 @@ def marked(text: str) -> str | None:
 
 def stated(text: str) -> str | None:
     """Return the text after the last "answer:" or "the answer is" on its line."""
-    found = SAID.findall(_outside_thoughts(text))
+    found = SAID.findall(after_thoughts(text))
     return found[-1].strip().strip("*").strip() or None if found else None
 
 
 def number(text: str) -> str | None:
     """The last number, without commas and dollar signs."""
-    found = NUMBER.findall(_outside_thoughts(text))
+    found = NUMBER.findall(after_thoughts(text))
     return re.sub(r"[$,+]", "", found[-1]) if found else None
 
 
 def letter(text: str) -> str | None:
     """The letter of a choice: alone, at the beginning, behind "answer", or the last capital that stands for itself."""
-    inner = (boxed(text) or answer(text) or _outside_thoughts(text)).strip()
+    inner = (boxed(text) or answer(text) or after_thoughts(text)).strip()
     if found := ALONE.match(inner):
         return found[1].upper()
     for stated in reversed(list(STATED.finditer(inner))):
@@ -74,7 +65,7 @@ def letter(text: str) -> str | None:
 
 def yes_no(text: str) -> str | None:
     """yes or no: of a stated answer, else the first that is said."""
-    inner = boxed(text) or answer(text) or _outside_thoughts(text)
+    inner = boxed(text) or answer(text) or after_thoughts(text)
     stated = [found for each in STATED.finditer(inner) if (found := YES_NO.match(inner, each.end()))]
     found = stated[-1] if stated else YES_NO.search(inner)
     return found[1].lower() if found else None
@@ -82,7 +73,7 @@ def yes_no(text: str) -> str | None:
 
 def whole(text: str) -> str | None:
     """The whole response behind its thoughts, where it is short."""
-    inner = _outside_thoughts(text).strip()
+    inner = after_thoughts(text).strip()
     return inner if 0 < len(inner) <= LONGEST else None
 
 
@@ -138,7 +129,3 @@ def as_number(text: str) -> Decimal | None:
         return Decimal(plain)
     except InvalidOperation:
         return None
-
-
-def _outside_thoughts(text: str) -> str:
-    return THINKING.sub("", text)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from whet.checkpoint.manifest import Checkpoint, UnusableError, verify
+from whet.checkpoint.judging import verify
+from whet.checkpoint.manifest import Checkpoint, UnusableError
 from whet.config import Config, resolve_path, with_values
 from whet.data.dataset import PromptDataset
 from whet.errors import UserError

@@ -16,7 +16,7 @@ _BLOCK, _WARPS = 1024, 4
 
 
 @triton.jit
-def _activation(gate, SILU: tl.constexpr):
+def activated(gate, SILU: tl.constexpr):
     """act(gate) and its derivative."""
     # tanh(z) = 2 sigmoid(2z) - 1, so gelu's 0.5 (1 + tanh(z)) is one sigmoid, of 2z.
     inner = gate
@@ -35,7 +35,7 @@ def _glu(gate_up_N2I, act_NI, width, SILU: tl.constexpr, BLOCK: tl.constexpr):
     inside = cols < width
     gate = tl.load(gate_up_N2I + row * 2 * width + cols, mask=inside, other=0.0)
     up = tl.load(gate_up_N2I + row * 2 * width + width + cols, mask=inside, other=0.0)
-    act, _ = _activation(gate.to(tl.float32), SILU)
+    act, _ = activated(gate.to(tl.float32), SILU)
     act = act.to(gate.dtype).to(tl.float32) * up.to(tl.float32)
     tl.store(act_NI + row * width + cols, act.to(act_NI.dtype.element_ty), mask=inside)
 
@@ -48,7 +48,7 @@ def _glu_backward(grad_NI, gate_up_N2I, grad_N2I, act_NI, width, SILU: tl.conste
     gate = tl.load(gate_up_N2I + row * 2 * width + cols, mask=inside, other=0.0)
     up = tl.load(gate_up_N2I + row * 2 * width + width + cols, mask=inside, other=0.0).to(tl.float32)
     grad = tl.load(grad_NI + row * width + cols, mask=inside, other=0.0).to(tl.float32)
-    act, slope = _activation(gate.to(tl.float32), SILU)
+    act, slope = activated(gate.to(tl.float32), SILU)
     act = act.to(gate.dtype).to(tl.float32)
     tl.store(act_NI + row * width + cols, (act * up).to(act_NI.dtype.element_ty), mask=inside)
     tl.store(grad_N2I + row * 2 * width + cols, (grad * up * slope).to(grad_N2I.dtype.element_ty), mask=inside)
@@ -62,7 +62,7 @@ def glu(gate_up_N2I: Tensor, activation: str) -> Tensor:
     act_NI = gate_up_N2I.new_empty(N, width // 2)
     if N:
         grid = (N, triton.cdiv(width // 2, _BLOCK))
-        _glu[grid](gate_up_N2I, act_NI, width // 2, _is_silu(activation), _BLOCK, num_warps=_WARPS)
+        _glu[grid](gate_up_N2I, act_NI, width // 2, is_silu(activation), _BLOCK, num_warps=_WARPS)
     return act_NI
 
 
@@ -75,12 +75,12 @@ def glu_backward(grad_act_NI: Tensor, gate_up_N2I: Tensor, activation: str) -> t
     if N:
         grid = (N, triton.cdiv(width // 2, _BLOCK))
         _glu_backward[grid](
-            grad_act_NI, gate_up_N2I, grad_N2I, act_NI, width // 2, _is_silu(activation), _BLOCK, num_warps=_WARPS
+            grad_act_NI, gate_up_N2I, grad_N2I, act_NI, width // 2, is_silu(activation), _BLOCK, num_warps=_WARPS
         )
     return grad_N2I, act_NI
 
 
-def _is_silu(activation: str) -> bool:
+def is_silu(activation: str) -> bool:
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation {activation!r}: the gated unit has {', '.join(ACTIVATIONS)}")
     return activation == "silu"

@@ -112,6 +112,8 @@ def _launch_attend(
 ) -> None:
     """One program for each query, kv head and share of its keys; `into` is (sums, largest scores, masses)."""
     (B, H, D), (_, K, P, _) = q_BHD.shape, keys.shape
+    narrow = keys.dtype == torch.float8_e4m3fn
+    values = values.view(torch.int16) if narrow else values
     _attend[(B * K, splits)](
         *(q_BHD, keys, values, block_table, lengths_B if rows_B is None else rows_B, lengths_B, *into),
         scale * _LOG2E,
@@ -127,17 +129,20 @@ def _launch_attend(
         SPLITS=splits,
         HAS_ROWS=rows_B is not None,
         LSE=return_lse,
-        NARROW=keys.dtype == torch.float8_e4m3fn,
+        NARROW=narrow,
         **_launch(D, keys.dtype),
     )
 
 
-def choose_splits(batch: int, kv_heads: int, sms: int, longest: int) -> int:
-    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one."""
+def choose_splits(batch: int, kv_heads: int, sms: int, longest: int, narrow: bool = False) -> int:
+    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one.
+
+    `narrow` says that keys are in 8 bits, where programs have one warp instead of four.
+    """
     programs = max(1, batch * kv_heads)
-    wanted = 4 * sms / programs  # about what is with_weights_on_device at once
+    wanted = (8 if narrow else 4) * sms / programs  # about what is on the device at once
     # Shares are added in another order than training adds: below this length, agreeing with it is worth more.
-    worth = longest / 2048
+    worth = longest / (256 if narrow and longest >= 4096 else 2048)
     return 2 ** int(math.log2(max(1.0, min(wanted, worth, 32.0))))
 
 
@@ -145,11 +150,11 @@ def _launch(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     """Block size and launch options: functions of the model only, so that all calls agree to the bit."""
     most = 8192 if dtype.itemsize <= 2 else 2048  # elements of a block of keys; fp32 products need the registers
     block = max(16, min(64, most // head_dim))
-    if dtype.itemsize == 1:  # half the bytes: twice the keys, so that as much is on its way
-        block = max(16, min(128, 2 * most // head_dim))
     # One warp holds whole rows of scores, as those of packed_attention.py do, and adds them up in the same order: the
     # two then agree to the bit. Larger heads need more warps to keep up with the memory, and agree up to rounding.
     warps = 1 if head_dim <= 64 else 4
+    if dtype.itemsize == 1:  # what is read is widened in registers: many small programs keep more of it on its way
+        block, warps = 32, 1 if head_dim <= 128 else 4
     # Fused multiply-adds are off: whether two roundings become one must not depend on the variant that was compiled.
     return {"BLOCK_N": block, "num_warps": warps, "num_stages": 3, "enable_fp_fusion": False}
 
@@ -169,6 +174,39 @@ def _check(q_BHD: Tensor, keys: Tensor, values: Tensor, splits: int) -> None:
 
 def _rows_contiguous(x: Tensor) -> bool:
     return x.stride(3) == 1 and (x.shape[2] == 1 or x.stride(2) == x.shape[3])
+
+
+@triton.jit
+def _blocks(length, split, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
+    """Oldest position in sight, and the blocks of positions of a share: from `first` to before `last`."""
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(length - WINDOW, 0)
+    first = oldest // BLOCK_N
+    last = tl.cdiv(length, BLOCK_N)
+    if SPLITS > 1:
+        share = tl.cdiv(last - first, SPLITS)
+        first += split * share
+        last = tl.minimum(first + share, last)
+    return oldest, first, last
+
+
+@triton.jit
+def _store_share(
+    out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, real_G,
+    D: tl.constexpr, SPLITS: tl.constexpr, LSE: tl.constexpr,
+):  # fmt: skip
+    """Write the result of a query, or what `_combine` needs of a share of its keys."""
+    if SPLITS == 1:
+        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
+        if LSE:
+            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
+            tl.store(peaks + flat_G, lse_G, mask=real_G)
+    else:
+        tl.store(peaks + flat_G, peak_G, mask=real_G)
+        tl.store(masses + flat_G, mass_G, mask=real_G)
+    place_GD = flat_G[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out + place_GD, acc_GD.to(out.dtype.element_ty), mask=real_G[:, None])
 
 
 # The page size comes as a plain runtime number: one compiled kernel, and so one order of operations, for all of them.
@@ -202,36 +240,36 @@ def _attend(
     if NARROW:  # fp16 holds e4m3 exactly, and one instruction converts it
         q_GD = q_GD.to(tl.float16)
     # 3. The blocks of N positions that it takes: those in sight, or its share of them.
-    oldest = 0
-    if WINDOW > 0:
-        oldest = tl.maximum(length - WINDOW, 0)
-    first = oldest // BLOCK_N
-    last = tl.cdiv(length, BLOCK_N)
-    if SPLITS > 1:
-        share = tl.cdiv(last - first, SPLITS)
-        first += split * share
-        last = tl.minimum(first + share, last)
+    oldest, first, last = _blocks(length, split, BLOCK_N, WINDOW, SPLITS)
     # 4. An online softmax over them: largest score (G,), mass (G,), weighted sum of values (G, D).
     page_mask = (1 << page_shift) - 1
     keys += kv.to(tl.int64) * stride_k_head
     values += kv.to(tl.int64) * stride_v_head
     peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
     mass_G = tl.zeros((BLOCK_G,), tl.float32)
-    acc_GD = tl.zeros((BLOCK_G, D), tl.float32)
+    # In 8 bits, values are read as pairs of neighbours: the tensor cores take their operands by 16 bits from shared
+    # memory, and the even and the odd columns of V (N, D/2) are separate products.
+    WIDE: tl.constexpr = D // 2 if NARROW else D
+    acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+    odd_GD = acc_GD
+    dv = tl.arange(0, WIDE)
     page = tl.load(table + ((first * BLOCK_N + n) >> page_shift), mask=first * BLOCK_N + n < length, other=0)
     for block in range(first, last):
         position = block * BLOCK_N + n
         seen = position < length
         if WINDOW > 0:
             seen = seen & (position >= oldest)
-        inside = (position & page_mask) * D
+        inside = position & page_mask
         here = page.to(tl.int64)
         # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
         page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
-        k_ND = tl.load(keys + (here * stride_k_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-        v_ND = tl.load(values + (here * stride_v_page + inside)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        k_ND = tl.load(keys + (here * stride_k_page + inside * D)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
+        v_ND = tl.load(v_at, mask=seen[:, None], other=0)
         if NARROW:
-            k_ND, v_ND = k_ND.to(tl.float16), v_ND.to(tl.float16)
+            k_ND = k_ND.to(tl.float16)
+            odd_ND = (v_ND >> 8).to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+            v_ND = (v_ND & 0xFF).to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
         score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
         score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
         new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
@@ -239,18 +277,14 @@ def _attend(
         shrink_G = tl.exp2(peak_G - new_peak_G)
         mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
         acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
+        if NARROW:
+            odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
         peak_G = new_peak_G
+    if NARROW:
+        acc_GD = tl.interleave(acc_GD, odd_GD)
     # 5. The result, or what `_combine` needs of this share.
-    flat = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
-    if SPLITS == 1:
-        acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
-        if LSE:
-            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * 0.6931471805599453
-            tl.store(peaks + flat, lse_G, mask=g < GROUP)
-    else:
-        tl.store(peaks + flat, peak_G, mask=g < GROUP)
-        tl.store(masses + flat, mass_G, mask=g < GROUP)
-    tl.store(out + flat[:, None] * D + d[None, :], acc_GD.to(out.dtype.element_ty), mask=real)
+    flat_G = (b * (KV_HEADS * GROUP) + head) * SPLITS + split
+    _store_share(out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, g < GROUP, D, SPLITS, LSE)
 
 
 @triton.jit

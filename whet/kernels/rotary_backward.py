@@ -13,28 +13,26 @@ from whet.kernels.rotary import halves, head_dim, heads_block, launch_rotate, no
 _BACKWARD_PROGRAMS = 1056
 
 
+@triton.jit
+def _store_sums(partial_PB2D, first_sum, second_sum, is_query, is_key, D: tl.constexpr):
+    """Write the sums over query heads and over key heads of a program, both halves of each."""
+    half = tl.arange(0, D // 2)
+    partial = partial_PB2D + (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * 2 * D + half
+    of_query, of_key = is_query[:, None], is_key[:, None]
+    tl.store(partial, tl.sum(tl.where(of_query, first_sum, 0.0), axis=0))
+    tl.store(partial + D // 2, tl.sum(tl.where(of_query, second_sum, 0.0), axis=0))
+    tl.store(partial + D, tl.sum(tl.where(of_key, first_sum, 0.0), axis=0))
+    tl.store(partial + D + D // 2, tl.sum(tl.where(of_key, second_sum, 0.0), axis=0))
+
+
 @triton.jit(do_not_specialize=["N", "P"])
 def _rotate_norm_backward(
-    grad_NC,
-    qkv_NC,
-    cos_ND,
-    sin_ND,
-    q_weight_D,
-    k_weight_D,
-    partial_PB2D,
-    eps,
-    N,
-    P,
-    C,
-    HEADS: tl.constexpr,
-    TURNED: tl.constexpr,
-    D: tl.constexpr,
-    OFFSET: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    grad_NC, qkv_NC, cos_ND, sin_ND, q_weight_D, k_weight_D, partial_PB2D, eps, N, P, C,
+    HEADS: tl.constexpr, TURNED: tl.constexpr, D: tl.constexpr, OFFSET: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one block of heads, token by token, and this program's part of the norms' weight gradients."""
     heads = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside, is_query = heads < TURNED, heads < HEADS
-    half = tl.arange(0, D // 2)
     first_weight, second_weight = norm_weights(q_weight_D, k_weight_D, is_query, D)
     first_sum = tl.zeros([BLOCK, D // 2], dtype=tl.float32)
     second_sum = tl.zeros([BLOCK, D // 2], dtype=tl.float32)
@@ -78,12 +76,7 @@ def _rotate_norm_backward(
             D,
             inside,
         )
-    partial = partial_PB2D + (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * 2 * D + half
-    of_query, of_key = is_query[:, None], (inside & (heads >= HEADS))[:, None]
-    tl.store(partial, tl.sum(tl.where(of_query, first_sum, 0.0), axis=0))
-    tl.store(partial + D // 2, tl.sum(tl.where(of_query, second_sum, 0.0), axis=0))
-    tl.store(partial + D, tl.sum(tl.where(of_key, first_sum, 0.0), axis=0))
-    tl.store(partial + D + D // 2, tl.sum(tl.where(of_key, second_sum, 0.0), axis=0))
+    _store_sums(partial_PB2D, first_sum, second_sum, is_query, inside & (heads >= HEADS), D)
 
 
 def rotate_backward_(

@@ -1,7 +1,7 @@
 """Routing of tokens to experts: the K likeliest experts of each token and their weights, and the pairs by expert.
 
 A pair is a token and one of its experts: pair p of N·K is token p // K. Grouped products (`grouped.py`) take the pairs
-of an expert as consecutive rows.
+of an expert as consecutive rows, in tiles of a fixed number of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 1024
+_BLOCK = 4096  # pairs that a program sorts at a time
 _FEW = 16384  # pairs up to which one kernel sorts them: every expert's program reads them all
 
 
@@ -22,7 +22,9 @@ class Groups(NamedTuple):
 
     pairs_S: Tensor  # int32
     ends_E: Tensor  # int32; the pairs of expert e end before this place, and begin where those of e - 1 end
+    tiles_3T: Tensor  # int32; expert, first place and end of each tile; the expert is -1 where there is none
     K: int
+    rows: int  # of a tile
 
 
 @triton.jit
@@ -89,8 +91,27 @@ def route(logits_NE: Tensor, K: int, normalised: bool, known_NK: Tensor | None =
     return experts_NK, weights_NK
 
 
-@triton.jit(do_not_specialize=["S"])
-def _group(experts_S, pairs_S, ends_E, S, BLOCK: tl.constexpr):
+@triton.jit
+def _note_tiles(tiles_3T, T, expert, first, stop, ROWS: tl.constexpr):
+    """Write down an expert's tiles, from number first // ROWS + min(expert, first) on, whatever others have.
+
+    Earlier experts with pairs are at most `expert` and at most `first`, and each wastes less than one tile. So no
+    number is taken twice, and all are below S // ROWS + min(E, S).
+    """
+    t = tl.arange(0, 32)
+    number = first // ROWS + tl.minimum(expert, first)
+    count = tl.cdiv(stop - first, ROWS)
+    for start in range(0, count, 32):
+        here = tiles_3T + number + start + t
+        begin = first + (start + t) * ROWS
+        real = begin < stop
+        tl.store(here, tl.zeros((32,), tl.int32) + expert, mask=real)
+        tl.store(here + T, begin, mask=real)
+        tl.store(here + 2 * T, tl.minimum(begin + ROWS, stop), mask=real)
+
+
+@triton.jit(do_not_specialize=["S", "T"])
+def _group(experts_S, pairs_S, ends_E, tiles_3T, S, T, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     expert = tl.program_id(0)
     i = tl.arange(0, BLOCK)
     # 1. Pairs of earlier experts, and of this one.
@@ -101,6 +122,7 @@ def _group(experts_S, pairs_S, ends_E, S, BLOCK: tl.constexpr):
         before += tl.sum((chosen < expert).to(tl.int32), axis=0)
         own += tl.sum((chosen == expert).to(tl.int32), axis=0)
     tl.store(ends_E + expert, before + own)
+    _note_tiles(tiles_3T, T, expert, before, before + own, ROWS)
     # 2. Each of its pairs goes behind those that come earlier.
     for start in range(0, S, BLOCK):
         chosen = tl.load(experts_S + start + i, mask=start + i < S, other=2**30)
@@ -110,19 +132,34 @@ def _group(experts_S, pairs_S, ends_E, S, BLOCK: tl.constexpr):
         before += tl.sum(here, axis=0)
 
 
-def group(experts_NK: Tensor, E: int) -> Groups:
-    """Sort the pairs by expert; nothing is read by the host, so that a CUDA graph can hold it."""
+@triton.jit(do_not_specialize=["T"])
+def _tiles_of(ends_E, tiles_3T, T, ROWS: tl.constexpr):
+    expert = tl.program_id(0)
+    first = tl.load(ends_E + expert - 1, mask=expert > 0, other=0)
+    _note_tiles(tiles_3T, T, expert, first, tl.load(ends_E + expert), ROWS)
+
+
+def group(experts_NK: Tensor, E: int, rows: int) -> Groups:
+    """Sort the pairs by expert, and cut those of an expert into tiles of so many `rows`.
+
+    Nothing is read by the host, so that a CUDA graph can hold it.
+    """
     N, K = experts_NK.shape
-    S, device = N * K, experts_NK.device
+    S, T, device = N * K, N * K // rows + min(E, N * K), experts_NK.device
+    tiles_3T = torch.full((3, T), -1, dtype=torch.int32, device=device)
     if S > _FEW:
-        chosen_S, pairs_S = torch.sort(experts_NK.flatten(), stable=True)
-        ends_E = torch.searchsorted(chosen_S, torch.arange(E, device=device, dtype=torch.int32), right=True)
-        return Groups(pairs_S.int(), ends_E.int(), K)
-    pairs_S = torch.empty(S, dtype=torch.int32, device=device)
-    ends_E = torch.zeros(E, dtype=torch.int32, device=device)
-    if S:
-        _group[(E,)](experts_NK, pairs_S, ends_E, S, BLOCK=_BLOCK, num_warps=4)
-    return Groups(pairs_S, ends_E, K)
+        chosen_S, order_S = torch.sort(experts_NK.flatten(), stable=True)
+        pairs_S = order_S.int()
+        ends_E = torch.searchsorted(chosen_S, torch.arange(E, device=device, dtype=torch.int32), right=True).int()
+        _tiles_of[(E,)](ends_E, tiles_3T, T, ROWS=rows, num_warps=1)
+    else:
+        pairs_S = torch.empty(S, dtype=torch.int32, device=device)
+        ends_E = torch.empty(E, dtype=torch.int32, device=device) if S else experts_NK.new_zeros(E)
+        if S:
+            block = min(_BLOCK, triton.next_power_of_2(S))
+            warps = max(1, min(8, block // 256))
+            _group[(E,)](experts_NK, pairs_S, ends_E, tiles_3T, S, T, ROWS=rows, BLOCK=block, num_warps=warps)
+    return Groups(pairs_S, ends_E, tiles_3T, K, rows)
 
 
 @triton.jit

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from whet.learn.branches import Branch, Branches, is_episode
-from whet.learn.prefix_tree import PrefixTree
 from whet.model.attention import Attention, packed_attention_for
 from whet.types import Prompt, Sample
 
 if TYPE_CHECKING:
+    from whet.learn.prefix_tree import PrefixTree
     from whet.model.routing import Routing
     from whet.model.vision import RowMedia, Vision
 
@@ -73,6 +73,8 @@ def _arrange(samples: Sequence[Sample], branches: list[Branch], share_prefix: bo
     flat = _in_order(branches, share_prefix)
     if not share_prefix or not any(map(is_episode, samples)):
         return flat
+    from whet.learn.prefix_tree import PrefixTree  # single turns need none of it
+
     tree = PrefixTree()
     for branch in branches:
         tree.add(branch.keys)
@@ -151,21 +153,29 @@ class RowSize:
         self._share_prefix = share_prefix
         self._prompt: Prompt | None = None
         self._tokens = 0  # of samples that only share their prompt
-        self._tree, self._branches = PrefixTree(), Branches()
+        self._tree: PrefixTree | None = None  # of samples with several branches
+        self._branches = Branches()
 
     def add(self, sample: Sample) -> int:
         """Add a sample; return the tokens of all."""
         if len(sample.branches) > 1:
             for branch in self._branches.of([sample]):
                 if self._share_prefix:
-                    self._tree.add(branch.keys)
+                    self._add_to_tree(branch)
                 else:
                     self._tokens += len(branch.ids)
         else:
             shared = self._share_prefix and sample.prompt is self._prompt
             self._tokens += len(sample.ids) + (0 if shared else len(sample.prompt.ids))
             self._prompt = sample.prompt
-        return self._tokens + self._tree.size
+        return self._tokens + (0 if self._tree is None else self._tree.size)
+
+    def _add_to_tree(self, branch: Branch) -> None:
+        if self._tree is None:
+            from whet.learn.prefix_tree import PrefixTree
+
+            self._tree = PrefixTree()
+        self._tree.add(branch.keys)
 
 
 def _routing(

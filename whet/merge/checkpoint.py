@@ -16,7 +16,8 @@ from torch import Tensor
 
 from whet.assets import resolve_model
 from whet.assets.store import is_builtin
-from whet.checkpoint.manifest import MANIFEST, UnusableError, verify
+from whet.checkpoint.judging import verify
+from whet.checkpoint.manifest import MANIFEST, UnusableError
 from whet.errors import UserError
 from whet.merge.folder import check_room, check_target, describing_files, is_weights, writing
 from whet.merge.options import Options

@@ -1,10 +1,10 @@
 """Projections of a decoder in 8-bit floats: weights rounded by row, activations by token, as the sampler may compute.
 
 `with Fp8Mode(weights):` routes the products with a model's decoder weights to FP8, through torch's published override
-interface: in the fused decoder and in the model's own modules alike. On a GPU that is `torch._scaled_mm`; elsewhere
-both factors are rounded as it would round them and multiplied in their own dtype. Embeddings, norms, attention, the
-output head, routers and adapters stay as they are. Gradients pass straight through the rounding: they are those of the
-product as it is without.
+interface: in the fused decoder and in the model's own modules alike. On a GPU that is `torch._scaled_mm`, or the
+grouped product of a mixture's experts, which only the fused decoder has; elsewhere both factors are rounded as on a GPU
+and multiplied in their own dtype. Embeddings, norms, attention, the output head, routers and adapters stay as they are.
+Gradients pass straight through the rounding: they are those of the product as it is without.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from whet.model.pass_modes import ROUNDING
 from whet.model.routing import mixtures
 
 KEY = "worker.rollout.quantization=fp8"
+GROUPED = "whet.kernels.grouped"  # by name: it imports triton, which not every machine has
 _LARGEST = 448.0
 _BESIDE = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
 
@@ -36,6 +37,10 @@ class Rounded(NamedTuple):
 
     q_OI: Tensor
     scale_O1: Tensor
+
+    def widened(self, dtype: torch.dtype) -> Tensor:
+        """The rounded weight in another dtype."""
+        return (self.q_OI.float() * self.scale_O1).to(dtype)
 
 
 def rounded(x_NK: Tensor) -> Rounded:
@@ -51,8 +56,7 @@ def rounded(x_NK: Tensor) -> Rounded:
 def _product(x_NI: Tensor, weight: Rounded, bias_O: Tensor | None) -> Tensor:
     x = rounded(x_NI)
     if x_NI.device.type != "cuda":
-        x_rounded, weight_rounded = ((each.q_OI.float() * each.scale_O1).to(x_NI.dtype) for each in (x, weight))
-        return F.linear(x_rounded, weight_rounded, bias_O)
+        return F.linear(x.widened(x_NI.dtype), weight.widened(x_NI.dtype), bias_O)
     # With scales of rows, torch returns bf16 only.
     out = torch._scaled_mm(
         x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=torch.bfloat16, use_fast_accum=True
@@ -80,6 +84,18 @@ class _Linear(torch.autograd.Function):
         )
 
 
+class Place(NamedTuple):
+    """A parameter by its name, since whoever lays out memory may put another tensor there."""
+
+    module: nn.Module
+    name: str
+
+    @property
+    def rows(self) -> Tensor:
+        """Its rows (O, I): those of all experts, one after the other, where it has three dimensions."""
+        return cast(Tensor, getattr(self.module, self.name)).detach().flatten(0, -2)
+
+
 class Fp8Weights:
     """A model's decoder weights in FP8, beside the weights themselves; `refresh` follows their changes.
 
@@ -89,13 +105,14 @@ class Fp8Weights:
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Raise a `UserError` for a model that has no form in FP8."""
-        if mixtures(model):
-            raise UserError(f"{KEY}: mixtures of experts have no form in FP8 yet; set it to null")
-        if model.device.type == "cuda" and decoder_of(model) is None:
+        fused = decoder_of(model) is not None
+        if mixtures(model) and not fused:
+            raise UserError(f"{KEY}: mixtures of experts need fused kernels, and so a GPU; set it to null")
+        if model.device.type == "cuda" and not fused:
             raise UserError(f"{KEY}: on a GPU it needs a model that runs by fused kernels; set it to null")
         if model.device.type == "cuda" and torch.cuda.get_device_capability(model.device) < (8, 9):
             raise UserError(f"{KEY}: this GPU has no products in FP8; set it to null")
-        self._groups = [group for group in _projections(model) if _fits(group)]
+        self._groups = [group for group in _places(model) if _fits(group)]
         if not self._groups:
             raise UserError(f"{KEY}: no projection of this model has a form in FP8; set it to null")
         self._kept: list[Rounded] = []
@@ -111,38 +128,46 @@ class Fp8Weights:
         """Round the weights as they are now."""
         table = {}
         for i, group in enumerate(self._groups):
-            whole = rounded(torch.cat([linear.weight.detach() for linear in group]))
+            parts = [place.rows for place in group]
+            whole = rounded(parts[0] if len(parts) == 1 else torch.cat(parts))
             if i == len(self._kept):
                 self._kept.append(whole)
             for mine, theirs in zip(self._kept[i], whole):
                 mine.view(torch.uint8).copy_(theirs.view(torch.uint8))
-            for key, rows in _keys(group):
-                table[key] = Rounded(*(each[rows] for each in self._kept[i]))
+            for key, part in _keys(group):
+                table[key] = Rounded(*(each[part] for each in self._kept[i]))
         self.table = table
 
 
-def _projections(model: PreTrainedModel) -> Iterator[list[nn.Linear]]:
-    """The linear layers of the decoder that read the same input, together."""
+def _places(model: PreTrainedModel) -> Iterator[list[Place]]:
+    """The weights of the decoder's linear layers, those that read the same input together; of a mixture, the experts'.
+
+    Beside experts the projections of attention are small: in FP8 they take as long, and round for nothing.
+    """
+    if blocks := mixtures(model):
+        for block in blocks:
+            yield from ([Place(block.experts, name)] for name in ("gate_up_proj", "down_proj"))
+        return
     for layer in cast(Any, text_model(model)).layers:
         for part, names in zip((layer.self_attn, layer.self_attn, layer.mlp, layer.mlp), _BESIDE):
-            found = [base_of(getattr(part, name)) for name in names if hasattr(part, name)]
+            found = [Place(base_of(getattr(part, name)), "weight") for name in names if hasattr(part, name)]
             if found:
-                yield cast(list[nn.Linear], found)
+                yield found
 
 
-def _fits(group: list[nn.Linear]) -> bool:
+def _fits(group: list[Place]) -> bool:
     """Products in FP8 want sizes that are multiples of 16."""
-    return all(linear.weight.shape[0] % 16 == 0 and linear.weight.shape[1] % 16 == 0 for linear in group)
+    return all(size % 16 == 0 for place in group for size in place.rows.shape)
 
 
-def _keys(group: list[nn.Linear]) -> Iterator[tuple[tuple[int, int], slice]]:
+def _keys(group: list[Place]) -> Iterator[tuple[tuple[int, int], slice]]:
     """Address and number of rows of every weight of a group, and of all of them as one; and which rows those are."""
-    start = 0
-    for linear in group:
-        rows = len(linear.weight)
-        yield (linear.weight.data_ptr(), rows), slice(start, start + rows)
-        start += rows
-    yield (group[0].weight.data_ptr(), start), slice(0, start)
+    start, first = 0, group[0].rows.data_ptr()
+    for place in group:
+        rows = place.rows
+        yield (rows.data_ptr(), len(rows)), slice(start, start + len(rows))
+        start += len(rows)
+    yield (first, start), slice(0, start)
 
 
 class Fp8Mode(TorchFunctionMode):
@@ -158,7 +183,24 @@ class Fp8Mode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run `func`, or the rounded product in its place; the mode is off meanwhile."""
-        return self._linear(*args, **(kwargs or {})) if func is F.linear else func(*args, **(kwargs or {}))
+        if func is F.linear:
+            return self._linear(*args, **(kwargs or {}))
+        if getattr(func, "__module__", None) == GROUPED:
+            return self._grouped(func, *args)
+        return func(*args, **(kwargs or {}))
+
+    def _grouped(self, func: Callable[..., Tensor], x: Tensor, weight_EOI: Tensor, *how: Any) -> Tensor:
+        """A product of `whet/kernels/grouped.py`, whose last argument is for scales."""
+        rows = weight_EOI.shape[0] * weight_EOI.shape[1]
+        key = (weight_EOI.data_ptr(), rows)
+        if key not in self._addresses or not weight_EOI.is_contiguous():
+            return func(x, weight_EOI, *how)
+        found = rounded(weight_EOI.detach().flatten(0, 1)) if self._live else self._weights.table[key]
+        mine = rounded(x)
+        if x.device.type != "cuda":
+            return func(mine.widened(x.dtype), found.widened(x.dtype).view_as(weight_EOI), *how)
+        scales = (mine.scale_O1, found.scale_O1)
+        return func(mine.q_OI, found.q_OI.view_as(weight_EOI), *how[:-1], scales).to(x.dtype)
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         key = (weight.data_ptr(), len(weight))

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from whet.kernels.glu import glu, glu_backward
-from whet.kernels.grouped import grouped_linear, grouped_outer
+from whet.kernels.grouped import grouped_glu, grouped_linear, tile_rows
+from whet.kernels.grouped_gradients import grouped_outer
 from whet.kernels.norm import add_rms_norm, add_rms_norm_backward, normalise
 from whet.kernels.routing import Groups, combine, group, route
 from whet.model.block_gradients import added_or_product, cast, twice
@@ -48,7 +49,8 @@ def mixture(
     `routing` says which experts to take, with the number of this layer there. `recompute` makes the backward pass
     project gate and up again.
     """
-    given = (norm, experts, activation, recompute, routing)
+    keep = torch.is_grad_enabled() and not recompute
+    given = (norm, experts, activation, keep, routing)
     return _Mixture.apply(delta_NH, residual_NH, norm.weight, *experts[:3], given)
 
 
@@ -70,25 +72,26 @@ class _Mixture(torch.autograd.Function):
         down_EHI: Tensor,
         given: tuple[Norm, Experts, str, bool, tuple[Routing, int] | None],
     ) -> tuple[Tensor, Tensor]:
-        norm, experts, activation, recompute, routing = given
+        norm, experts, activation, keep, routing = given
         y_NH, sum_NH, rstd_N = add_rms_norm(delta_NH, residual_NH, norm.weight, norm.eps, norm.offset)
         # 1. Experts (N, K) of every token and their weights; pairs sorted by expert.
         known_NK = None if routing is None else routing[0].known(routing[1])
         experts_NK, weights_NK = route(F.linear(y_NH, router_EH), experts.top_k, experts.normalised, known_NK)
         if routing is not None:
             routing[0].note(routing[1], experts_NK)
-        groups = group(experts_NK, len(router_EH))
-        # 2. Both projections of every pair, (S, 2I) and (S, H), the latter in the order of tokens again.
-        gate_up_S2I = grouped_linear(y_NH, gate_up_E2IH, groups, gather=True)
-        out_SH = grouped_linear(glu(gate_up_S2I, activation), down_EHI, groups, scatter=True)
-        # 3. The weighted sum of a token's pairs.
-        out_NH = combine(out_SH, weights_NK, experts.top_k)
-        kept = None if recompute else gate_up_S2I
-        ctx.save_for_backward(
-            sum_NH, rstd_N, kept, norm.weight, router_EH, gate_up_E2IH, down_EHI, experts_NK, weights_NK, *groups[:2]
+        groups = group(experts_NK, len(router_EH), tile_rows(experts_NK.numel(), len(router_EH), y_NH.dtype))
+        # 2. Gate and up of every pair, (S, 2I) where they are kept, and the gated unit, (S, I).
+        gate_up_S2I = grouped_linear(y_NH, gate_up_E2IH, groups, gather=True) if keep else None
+        act_SI = (
+            grouped_glu(y_NH, gate_up_E2IH, groups, activation) if gate_up_S2I is None else glu(gate_up_S2I, activation)
         )
+        # 3. The second projection (S, H), in the order of tokens again, and the weighted sum of a token's pairs.
+        out_SH = grouped_linear(act_SI, down_EHI, groups, scatter=True)
+        out_NH = combine(out_SH, weights_NK, experts.top_k)
+        parameters = (norm.weight, router_EH, gate_up_E2IH, down_EHI)
+        ctx.save_for_backward(sum_NH, rstd_N, gate_up_S2I, *parameters, experts_NK, weights_NK, *groups[:3])
         ctx.norm, ctx.activation, ctx.top_k = (norm.eps, norm.offset), activation, experts.top_k
-        ctx.normalised = experts.normalised
+        ctx.normalised, ctx.rows = experts.normalised, groups.rows
         ctx.set_materialize_grads(False)
         return out_NH, sum_NH
 
@@ -97,12 +100,11 @@ class _Mixture(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, experts_NK, weights_NK, pairs_S, ends_E = (
-            ctx.saved_tensors
-        )
+        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, *routed = ctx.saved_tensors
+        experts_NK, weights_NK, pairs_S, ends_E, tiles_3T = routed
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * 5)
-        needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, ctx.top_k)
+        needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, tiles_3T, ctx.top_k, ctx.rows)
         y_NH = normalise(sum_NH, rstd_N, norm_weight, ctx.norm[1])
         if gate_up_S2I is None:
             gate_up_S2I = grouped_linear(y_NH, gate_up, groups, gather=True)

@@ -20,6 +20,7 @@ class DecodeCost:
     free: float = 0.0
     prefill: float = 0.0  # seconds of a prompt's token
     reread: float | None = None  # of a token that is read again after an interruption; None is `prefill`
+    reading: float = 0.0  # of each pass that reads prompts, beside their tokens, where decoding waits for it
 
     def steps(self, count: int, sequences: int, cached: float) -> float:
         """Return the seconds of `count` steps of so many sequences, whose cache grows by a token each at every step."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whet.config.options import read_options
 from whet.config.texts import printable
 from whet.errors import UserError
 
@@ -84,18 +85,5 @@ class Options:
 
 def parse(command: str, arguments: Sequence[str], values: Sequence[str], switches: Sequence[str]) -> Options:
     """Divide arguments into options, switches and the rest; a `UserError` for an option that does not exist."""
-    found, left = Options(command), list(arguments)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name in values:
-            if not equals and not left:
-                raise UserError(f"{command}: {name} needs a value")
-            found.values[name] = value if equals else left.pop(0)
-        elif word in switches:
-            found.switches.add(word)
-        elif word.startswith("-"):
-            raise UserError(f"{command} has no option {printable(word)[:80]} (whet plan --help)")
-        else:
-            found.rest.append(word)
-    return found
+    read = read_options(command.removeprefix("whet "), arguments, values, switches)
+    return Options(command, {name: given[-1] for name, given in read.values.items()}, read.switches, read.words)

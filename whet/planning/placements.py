@@ -37,10 +37,10 @@ def rows(
 ) -> list[Row]:
     """Simulate every placement, asynchronous ones with each bound; of divisions of the devices the fastest counts."""
     count, config = plan.subject.devices.count, plan.question.config
-    together, rollout = _scenario(plan, costs, None, reward), config.worker.rollout
-    recompute = rollout.recompute_cache
-    if recompute is None:
-        recompute = not plan.subject.machine.is_cpu
+    together, recompute = _scenario(plan, costs, None, reward), config.worker.rollout.recompute_cache
+    if recompute is None:  # the cache stays where it fits beside the update
+        memory = plan.memory
+        recompute = sum(memory.update.values()) + memory.rollout["cache"] > memory.total
     found = [Row("colocated", count, count, 0, together[1], simulate(together[0], lengths, steps))]
     for bound in bounds:
         turns = replace(together[0], staleness=bound, partial=True, recompute_cache=recompute)
@@ -97,6 +97,7 @@ def _scenario(plan: Plan, costs: Costs | None, sample: int | None, reward: float
         slots=max(1, min(work.slots, made.memory.running)),
         prompt=work.prompt_mean,
         apart=sample is not None,
+        resumed=made.subject.machine.fit.sampled_host_s,
         sync=made.times.weights,
         reward=reward,
     )

@@ -49,6 +49,7 @@ class Scenario:
     ahead: int | None = None  # batches that are sampled ahead; None is `staleness`
     partial: bool = False  # weights arrive in the middle of responses
     recompute_cache: bool = False  # keys and values are computed again with new weights
+    resumed: float = 0.0  # seconds of the host for each sample that is interrupted by that and goes on
     sync: float = 0.0  # seconds in which new weights reach the engines
     reward: float = 0.0  # seconds from a group's last token to its rewards
 
@@ -78,11 +79,13 @@ class _Engine:
     cost: DecodeCost
     slots: int
     prompt: float
+    samples: int  # of a group, whose prompt is read once
     now: float = 0.0
     step: int = 0
     cached: float = 0.0
     busy: float = 0.0
     draining: bool = False
+    read: int = -1  # the latest group whose prompt was read
     running: list[tuple[int, int, int]] = field(default_factory=list)  # (last step, number, length)
     waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (number, length)
 
@@ -96,12 +99,15 @@ class _Engine:
             return
         if not self.running:
             self.now = max(self.now, at)
+        took, before = 0.0, self.read
         while self.waiting and len(self.running) < self.slots:
             number, length = self.waiting.popleft()
             heapq.heappush(self.running, (self.step + length, number, length))
             self.cached += self.prompt
-            self.now += self.prompt * self.cost.prefill
-            self.busy += self.prompt * self.cost.prefill
+            took += self.prompt * self.cost.prefill
+            self.read = max(self.read, number // self.samples)
+        took += self.cost.reading if self.read > before else 0.0
+        self.now, self.busy = self.now + took, self.busy + took
 
     def next_end(self) -> float | None:
         """Return when the next sequence ends, if nothing else happens."""
@@ -137,20 +143,21 @@ class _Engine:
             ended.append(number)
         return ended
 
-    def pause(self, at: float, seconds: float, recompute: bool) -> None:
-        """Take new weights; `recompute` reads everything in the cache again."""
+    def pause(self, at: float, seconds: float, recompute: bool = False, resumed: float = 0.0) -> None:
+        """Take new weights; `recompute` reads everything in the cache again, after `resumed` seconds a sample."""
         self.advance_to(at)
         again = (
             self.cached * (self.cost.prefill if self.cost.reread is None else self.cost.reread) if recompute else 0.0
         )
-        self.now = max(self.now, at) + seconds + again
+        self.now = max(self.now, at) + seconds + again + (self.load * resumed if recompute else 0.0)
         self.busy += again
 
 
 class _Simulation:
     def __init__(self, scenario: Scenario, lengths: Sequence[int], steps: int) -> None:
         self.scenario, self.lengths, self.steps = scenario, lengths, steps
-        self.engines = [_Engine(scenario.decode, scenario.slots, scenario.prompt) for _ in range(scenario.engines)]
+        each = (scenario.decode, scenario.slots, scenario.prompt, scenario.samples)
+        self.engines = [_Engine(*each) for _ in range(scenario.engines)]
         self.version, self.started, self.learning = 0, 0, False
         self.left: dict[int, int] = {}  # samples of each group that are not finished
         self.born: dict[int, int] = {}  # version with which each group started
@@ -194,7 +201,7 @@ class _Simulation:
                 heapq.heappush(self.events, (now + scenario.reward, next(self.order), "scored", group))
         if engine.draining and not engine.running:
             engine.draining = False
-            engine.pause(now, scenario.sync, recompute=False)
+            engine.pause(now, scenario.sync)
         engine.admit(now)
         return now
 
@@ -216,7 +223,7 @@ class _Simulation:
         self.learning, self.learned = True, self.learned + seconds
         if not scenario.apart:
             for engine in self.engines:
-                engine.pause(now, seconds, recompute=False)
+                engine.pause(now, seconds)
         heapq.heappush(self.events, (now + seconds, next(self.order), "learned", self.version))
 
     def _take_weights(self, now: float) -> None:
@@ -226,7 +233,7 @@ class _Simulation:
             if engine.running and not self.scenario.partial:
                 engine.draining = True  # takes the weights when what it decodes is finished
             else:
-                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache)
+                engine.pause(now, self.scenario.sync, self.scenario.recompute_cache, self.scenario.resumed)
                 engine.admit(now)
 
     def _start_groups(self, now: float) -> None:

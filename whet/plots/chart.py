@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 360, 220  # of a panel, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 32, 30  # margins of a panel
 LEGEND_ROW, LEGEND_CHAR = 20, 6.4
 _MOST_DOTS = 30
-INK, FAINT, PAPER = "ink", "faint", "paper"  # colours by role; a number is a series' place in the palette
+INK, FAINT = "ink", "faint"  # colours by role; a number is a series' place in the palette
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,59 +1,19 @@
-"""Curves of runs: metrics from run folders, runs that differ in their seed alone put together."""
+"""Run folders as data of plots; runs that differ in their seed alone put together."""
 
 from __future__ import annotations
 
-import math
+import functools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UserError
-from whet.plots.chart import Panel, Series
+from whet.plots.curves import Arm, RunData
 from whet.tracking.run_folder import read_metrics
 
-# Title of a panel, the metric of training and the metric of validation; "" where there is none.
-PANELS = (
-    ("reward", "reward/overall", "val/reward"),
-    ("accuracy", "reward/accuracy", "val/accuracy"),
-    ("loss", "actor/loss", "val/loss"),
-    ("response length", "response_length/mean", "val/response_length_mean"),
-    ("entropy", "actor/entropy", ""),
-    ("KL to the reference", "actor/kl_loss", ""),
-    ("KL to the reference", "actor/reward_kl", ""),
-    ("gradient norm", "actor/grad_norm", ""),
-    ("seconds a step", "timing_s/step", ""),
-)
 # Keys that name a run or its place, and say nothing about what it computes.
 _NAMES = ("trainer.experiment_name", "trainer.project_name", "trainer.save_checkpoint_path")
-
-
-@dataclass(frozen=True, slots=True)
-class RunData:
-    """Metrics by step and flat config of one run folder."""
-
-    folder: Path
-    metrics: Sequence[Mapping[str, Any]]
-    settings: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The run's experiment name, else its folder's."""
-        return str(self.settings.get("trainer.experiment_name") or self.folder.name)
-
-    def curve(self, metric: str) -> list[tuple[float, float]]:
-        """Return the points (step, value) of a metric."""
-        found = [(row["step"], row.get(metric)) for row in self.metrics]
-        return [(step, float(y)) for step, y in found if isinstance(y, int | float) and not isinstance(y, bool)]
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """Runs that differ in their seed alone, under one name."""
-
-    name: str
-    runs: Sequence[RunData]
 
 
 def read_run(folder: str | Path) -> RunData:
@@ -77,14 +37,28 @@ def read_run(folder: str | Path) -> RunData:
 
 def read_settings(file: Path) -> dict[str, Any]:
     """Read a run's config as it stands, also one whose keys have changed since; {} if there is none."""
-    import yaml
-
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        state = file.stat()
+        return dict(_parsed(file, state.st_mtime_ns, state.st_size))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read: {(str(error).splitlines() or ['?'])[0]}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: Path, changed: int, size: int) -> dict[str, Any]:
+    """Return the leaves of a config; parsed once for each state of its file."""
+    import yaml
+
+    from whet.config.loading.yaml_file import LOADER, check_yaml
+
+    text = file.read_text(encoding="utf-8")
+    check_yaml(text, str(file))
+    try:
+        tree = yaml.load(text, Loader=LOADER)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     return _flat(tree) if isinstance(tree, dict) else {}
 
 
@@ -121,46 +95,6 @@ def differences(runs: Sequence[RunData]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     found = {key: [run.settings.get(key) for run in runs] for key in keys if not _is_incidental(key)}
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
-
-
-def panels(arms: Sequence[Arm], metrics: Sequence[str] = ()) -> list[Panel]:
-    """Return the charts of these metrics, or those that say most about a run."""
-    wanted = [(name, name, "") for name in metrics] or list(PANELS)
-    drawn: dict[str, list[Series]] = {}
-    for title, trained, validated in wanted:
-        for place, arm in enumerate(arms):
-            train = _series(arm, trained, place, faint=bool(validated))
-            val = _series(arm, validated, place) if validated else None
-            found = [each for each in (train, val) if each is not None]
-            if train is not None and val is None:
-                found = [s for s in [_series(arm, trained, place)] if s is not None]
-            drawn.setdefault(title, []).extend(found)
-    empty = [name for name in metrics if not drawn[name]]
-    if empty:
-        known = sorted({key for arm in arms for run in arm.runs for row in run.metrics for key in row} - {"step"})
-        raise UserError(f"no run has a metric {empty[0]}{_near(empty[0], known)}")
-    return [Panel(title, series) for title, series in drawn.items() if series]
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    from whet.config import nearest
-
-    near = nearest(name, known)
-    return f"; did you mean {near}?" if near else f"; there are {', '.join(known[:20])}"
-
-
-def _series(arm: Arm, metric: str, place: int, faint: bool = False) -> Series | None:
-    """Return an arm's curve of a metric: the mean of its runs at each step that all of them logged, and their range."""
-    curves = [dict(run.curve(metric)) for run in arm.runs]
-    curves = [curve for curve in curves if curve]
-    if not curves:
-        return None
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-    values = [(step, [curve[step] for curve in curves]) for step in steps]
-    values = [(step, ys) for step, ys in values if all(math.isfinite(y) for y in ys)]
-    points = [(step, sum(ys) / len(ys)) for step, ys in values]
-    band = [(step, min(ys), max(ys)) for step, ys in values] if len(curves) > 1 else []
-    return Series(arm.name, points, place, [] if faint else band, faint) if points else None
 
 
 def _is_incidental(key: str) -> bool:

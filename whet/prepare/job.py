@@ -12,8 +12,9 @@ from pathlib import Path
 
 from whet.checkpoint.durable import write_text
 from whet.config.problems import hint
-from whet.data.files import Table, read_tables, split_files
+from whet.data.files import Table, read_tables
 from whet.data.formats import Columns
+from whet.data.splits import split_files
 from whet.errors import UserError
 from whet.prepare.card import Part, card
 from whet.prepare.options import Options

@@ -127,7 +127,7 @@ def _kept(source: Source, ids: list[int]) -> list[Segment]:
 
 
 def _token(opened: Opened, request: Request) -> int | None:
-    size = opened.model.config.get_text_config().vocab_size
+    size = opened.folder.config.get_text_config().vocab_size
     if request.token is not None and request.token >= size:
         raise UserError(f"resample: token={request.token}; the model's ids end at {size - 1}")
     if request.text is None:

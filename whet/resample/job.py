@@ -48,12 +48,12 @@ class Resampler:
             raise UserError(f"{folder} holds no run (it has no config.yaml)")
         source = read_source(folder, request)
         config = config_at(folder, request.step)
+        if request.live:
+            return self._live(folder, config, source, request)
         weights = find_weights(folder, config, source.version, request.checkpoint)
         opened = self._open(folder, config, weights)
         (prompt,) = opened.prompts([source.row["uid"]], request.split)
-        notes = [weights.sentence, *opened.notes]
-        if clean(prompt.text) != source.row["prompt"]:
-            notes.append("The prompt is not the one that the run recorded: its data or template has changed since.")
+        notes = [weights.sentence, *opened.notes, *_changed(source, prompt)]
         act = {"again": self._again, "branch": self._branch, "tokens": self._tokens}[request.kind]
         found = act(opened, folder, source, request, prompt, notes)
         return {
@@ -61,6 +61,33 @@ class Resampler:
             "checkpoint": weights.checkpoint.path.name if weights.checkpoint else None,
             "version": weights.version,
             "exact": weights.exact,
+            "notes": notes,
+            **found,
+        }
+
+    def _live(self, folder: Path, config: Config, source: Source, request: Request) -> dict[str, Any]:
+        """Branch with the engine of a run that is going on."""
+        from whet.resample.live import LiveEngine, open_live
+        from whet.tracking.status import read_status
+
+        with ExitStack() as stack:
+            opened = open_live(config, folder, lambda: read_status(folder) == "running", stack)
+            (prompt,) = opened.prompts([source.row["uid"]], request.split)
+            notes = _changed(source, prompt)
+            found = self._branch(opened, folder, source, request, prompt, notes)
+            engine = opened.engine
+            assert isinstance(engine, LiveEngine)
+            notes.insert(
+                0,
+                f"Drawn by the run itself after step {engine.step}, with policy version {engine.version}; the "
+                f"sample was written by version {source.version}.",
+            )
+        exact = engine.version == source.version
+        return {
+            "kind": "branch",
+            "checkpoint": None,
+            "version": engine.version,
+            "exact": exact,
             "notes": notes,
             **found,
         }
@@ -97,7 +124,7 @@ class Resampler:
         self, opened: Opened, folder: Path, source: Source, request: Request, prompt: Prompt, notes: list[str]
     ) -> dict[str, Any]:
         ids = source.ids
-        if ids is None and request.at:
+        if ids is None and request.at and not request.live:
             redrawn = draw_again(opened, folder, source, request, prompt).sample
             redrawn.text = opened.text(redrawn.ids)
             if compare(opened, source, redrawn)[0]:
@@ -129,6 +156,12 @@ class Resampler:
                 for place in view.alternatives
             ],
         }
+
+
+def _changed(source: Source, prompt: Prompt) -> list[str]:
+    if clean(prompt.text) == source.row["prompt"]:
+        return []
+    return ["The prompt is not the one that the run recorded: its data or template has changed since."]
 
 
 def compare(opened: Opened, source: Source, sample: Sample) -> tuple[bool, int | None, str]:

@@ -67,7 +67,7 @@ class Opened:
 
     config: Config
     folder: ModelFolder  # tokenizer and processor of the model
-    model: PreTrainedModel
+    loaded: PreTrainedModel | None  # None where the run's own engine draws
     engine: Engine
     scratch: Path  # for what the reward function prints
     stack: ExitStack
@@ -75,6 +75,12 @@ class Opened:
     notes: tuple[str, ...] = ()
     _rollouts: Rollouts | None = None
     _texts: dict[int, str] = field(default_factory=dict)  # of tokens
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The weights."""
+        assert self.loaded is not None, "asked for only where a checkpoint was loaded"
+        return self.loaded
 
     def params(self, split: str) -> SamplingParams:
         """Return how the run samples, one sample at a time."""

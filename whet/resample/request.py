@@ -35,6 +35,7 @@ class Request:
     temperature: float | None = None  # None: the run's
     prompt: str | None = None  # another prompt, with its template applied; None: the sample's
     n: int = 1
+    live: bool = False  # drawn by the engine of the run itself, which is going on, between two steps
     checkpoint: int | None = None  # step of the checkpoint, 0 for the first weights; None: the policy that wrote it
     top: int = 5  # alternatives of each token
 
@@ -58,6 +59,8 @@ def read_request(given: Any) -> Request:
         value = given.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise UserError(f"resample: {name} must be a whole number of {least} or more")
+    if not isinstance(given.get("live", False), bool):
+        raise UserError("resample: live must be true or false")
     for name in ("kind", "split", "text", "prompt"):
         if given.get(name) is not None and not isinstance(given[name], str):
             raise UserError(f"resample: {name} must be a text")
@@ -87,5 +90,7 @@ def _check(request: Request) -> None:
         given = [name for name, value in (changes | {"prompt": request.prompt}).items() if value is not None]
         if given:
             raise UserError(f"resample: {given[0]} is for kind=branch")
+    if request.live and (request.kind != "branch" or request.checkpoint is not None):
+        raise UserError("resample: live is for kind=branch, and without checkpoint: the run draws with its own weights")
     if (request.token is not None or request.text is not None) and request.at is None:
         raise UserError("resample: with another token, at says where it goes: the number of tokens before it")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.checkpoint.manifest import Checkpoint, UnusableError, verify
+from whet.checkpoint.judging import verify
+from whet.checkpoint.manifest import Checkpoint, UnusableError
 from whet.checkpoint.store import read_checkpoints
 from whet.config import Config
 from whet.errors import UserError

@@ -1,14 +1,17 @@
-"""Calls of the reward function on their way through the pool: how they wait, and how they ended."""
+"""Calls of the reward function on their way through the pool: how they wait, how they ended, how many failed."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.rewards.result import check_scores
 from whet.rewards.wire import BAD, RESULTS, Reply, Result
+from whet.types import Sample
+
+FAILURES = ("raised", "timeout", "died", "bad result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +94,27 @@ class Backlog:
         """Forget calls that nobody waits for any more."""
         self._any = deque(task for task in self._any if task not in tasks)
         self._fresh = deque(task for task in self._fresh if task not in tasks)
+
+
+def is_infrastructure(outcome: Outcome) -> bool:
+    """True for a failure that other samples of the same call would have too: there is no server to score them."""
+    return outcome.cause.startswith("UnreachableError at ")
+
+
+def failure_counts(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return how many of these samples have no score of their own, in all and by the way it failed."""
+    counts = Counter(sample.failure for sample in samples if sample.failure in FAILURES)  # others are environments'
+    return {
+        "reward/failed": float(counts.total()),
+        **{f"reward/{failure.replace(' ', '_')}": float(counts[failure]) for failure in FAILURES},
+    }
+
+
+def describe(outcome: Outcome, seconds: float) -> str:
+    """Return what happened to a call that had so many seconds."""
+    return {
+        "raised": "raised an error",
+        "timeout": f"did not finish within {seconds:g} s",
+        "died": "ended its process",
+        "bad result": "returned no usable score",
+    }[outcome.failure]

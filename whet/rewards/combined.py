@@ -12,21 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UserError
-from whet.rewards.function import RewardSource, find_function, load_module
-from whet.rewards.result import BadResultError, Scores, read_batch, read_scores
+from whet.rewards.function import COMBINE_KEY
+from whet.rewards.loading import find_function, load_module
+from whet.rewards.result import Scores
+from whet.rewards.returned import BadResultError, read_batch, read_scores
+from whet.rewards.setup import Part
 from whet.rewards.signature import BATCH, SEQUENTIAL, CallForm, RewardFunction, bind
-
-KEY = "worker.reward.combine"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of several rewards: its name among the scores, its weight, its source and its options."""
-
-    name: str
-    weight: float
-    source: RewardSource
-    options: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +43,9 @@ class Combination:
             try:
                 found = _scores(function, inputs)
             except BadResultError as error:
-                raise BadResultError(f"{KEY}.{part.name}: {error}") from error
+                raise BadResultError(f"{COMBINE_KEY}.{part.name}: {error}") from error
             except Exception as error:
-                error.add_note(f"in the part {part.name} of {KEY}")
+                error.add_note(f"in the part {part.name} of {COMBINE_KEY}")
                 raise
             for total, scores in zip(totals, found):
                 _add(total, part, scores)
@@ -71,7 +62,7 @@ def load(parts: tuple[Part, ...], declared: str | None) -> Combination:
             needs = getattr(module, "REWARD_NEEDS", ())
             found.append((part, bind(find_function(module, part.source), part.source, kind, part.options, needs)))
         except UserError as error:
-            raise UserError(f"{KEY}.{part.name}: {error}") from error
+            raise UserError(f"{COMBINE_KEY}.{part.name}: {error}") from error
     return Combination(tuple(found))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError
 from whet.rewards.background import Background
-from whet.rewards.failures import failure_counts
+from whet.rewards.calls import failure_counts
 from whet.rewards.inputs import Decode
 from whet.rewards.protocol import Term, TermFailure, TermScore
 from whet.rewards.result import LARGEST, Scores

@@ -39,7 +39,7 @@ from whet.rewards.wire import (
     printable,
 )
 from whet.rewards.wire import decode_reply as decode
-from whet.sandbox.folders import fast_folder
+from whet.system.folders import fast_folder
 
 START_SECONDS = 120.0  # reward files may import large packages
 TRACE_SECONDS = 0.1

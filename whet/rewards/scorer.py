@@ -21,9 +21,8 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from whet.errors import RewardsFailedError, UserError
-from whet.rewards.calls import Call, Outcome
+from whet.rewards.calls import Call, Outcome, describe, failure_counts, is_infrastructure
 from whet.rewards.choice import Choice, choose
-from whet.rewards.failures import describe, failure_counts, is_infrastructure
 from whet.rewards.inputs import Decode, reward_input
 from whet.rewards.pool import WorkerPool
 from whet.rewards.result import LARGEST, Scores

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whet.rewards.combined import Part
 from whet.rewards.function import RewardSource
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several rewards: its name among the scores, its weight, its source and its options."""
+
+    name: str
+    weight: float
+    source: RewardSource
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UserError
-from whet.rewards.function import KEY, RewardSource
+from whet.rewards.function import KEY, KWARGS_KEY, RewardSource
 from whet.rewards.wire import ASKED
 
 RewardInput = dict[str, Any]
 Parameters = dict[str, inspect.Parameter]
 
-KWARGS_KEY = "worker.reward.reward_function_kwargs"
 TYPE_KEY = "worker.reward.reward_type"
 TYPES = ("batch", "sequential")
 

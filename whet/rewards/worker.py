@@ -28,9 +28,9 @@ from whet.errors import UserError
 from whet.rewards.baseline import Baseline
 from whet.rewards.combined import Combination
 from whet.rewards.combined import load as load_parts
-from whet.rewards.function import find_function, load_module
+from whet.rewards.loading import find_function, load_module
 from whet.rewards.programs import opened
-from whet.rewards.result import BadResultError, read_batch, read_scores
+from whet.rewards.returned import BadResultError, read_batch, read_scores
 from whet.rewards.setup import WorkerSetup
 from whet.rewards.signature import RewardFunction, bind
 from whet.rewards.wire import (

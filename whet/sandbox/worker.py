@@ -18,9 +18,9 @@ import threading
 from dataclasses import astuple
 from typing import Any
 
-from whet.sandbox.folders import fast_folder
 from whet.sandbox.limits import Limits
 from whet.sandbox.running import Running
+from whet.system.folders import fast_folder
 
 START_SECONDS = 60.0
 # Everything that programs see of an environment. They start in their private directory.

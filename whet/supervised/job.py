@@ -8,11 +8,11 @@ from transformers.utils import logging as transformers_logging
 
 from whet.config import Config, run_folder, summary_lines
 from whet.distributed import TorchrunCluster
-from whet.distributed.launch import Launch
 from whet.learn.protocol import Learner
 from whet.supervised.data import count_steps, open_data
 from whet.supervised.ranks import learner_on_ranks
 from whet.supervised.trainer import JOB, SftTrainer
+from whet.system.launch import Launch
 from whet.tracking.console import Console
 from whet.tracking.run_folder import RunFolder
 from whet.training import parts, policy

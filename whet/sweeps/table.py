@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from whet.errors import UserError
-from whet.plots.runs import RunData, as_arms, read_run
+from whet.plots.curves import RunData
+from whet.plots.runs import as_arms, read_run
 
 _METRICS = ("val/accuracy", "val/reward", "val/loss", "reward/overall", "actor/loss")
 _MOST = 3  # metrics shown

@@ -7,33 +7,23 @@ What models and users wrote is shown as text: markup is not parsed and control c
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console as Screen
 from rich.console import RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 
 from whet.tracking.lines import Field, done_lines, generations, line, step_fields, validation_fields, visible
-from whet.tracking.progress import RunProgress, duration
+from whet.tracking.progress import RunProgress
 from whet.types import Sample
 
+if TYPE_CHECKING:
+    from whet.tracking.bars import Bars
+
 PLAIN_TABLE_WIDTH = 120
-CURVE_WIDTH = 16  # characters of the reward's curve beside the bar of the run
 
 
 class Console:
@@ -54,8 +44,7 @@ class Console:
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? and does not stop the run
         self._screen = Screen(file=stream, highlight=False) if self.live else _plain_screen(stream)
         self._log = log
-        self._progress: Progress | None = None
-        self._stages = 0
+        self._bars: Bars | None = None
         self._run = RunProgress()
 
     def log_to(self, path: Path) -> None:
@@ -68,17 +57,12 @@ class Console:
         if not self.live:
             yield _stand_still
             return
-        progress = self._open_progress()
-        task = progress.add_task(name, total=total, curve="")
+        if self._bars is None:
+            from whet.tracking.bars import Bars  # files and pipes have none
 
-        def advance(n: int = 1) -> None:
-            progress.advance(task, n)
-
-        try:
+            self._bars = Bars(self._screen, self._run)
+        with self._bars.stage(name, total, self.total_steps) as advance:
             yield advance
-        finally:
-            progress.remove_task(task)
-            self._close_progress()
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """One line for a training step."""
@@ -141,64 +125,6 @@ class Console:
         except OSError as error:
             self._log = None
             self.warn(f"the log file cannot be written any more: {error}")
-
-    def _open_progress(self) -> Progress:
-        if self._progress is None:
-            self._progress = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description:<9}"),
-                BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                _Rate(),
-                _Elapsed(),
-                TextColumn("{task.fields[curve]}", style="green"),
-                console=self._screen,
-                transient=True,
-                expand=True,
-            )
-            if self._run.step:
-                self._add_run(self._progress)
-            self._progress.start()
-        self._stages += 1
-        return self._progress
-
-    def _add_run(self, progress: Progress) -> None:
-        """Show the whole run above its stages."""
-        run, left = self._run, self._run.left(self.total_steps)
-        curve = run.sparkline(CURVE_WIDTH) if "utf" in (self._screen.encoding or "") else ""
-        progress.add_task(
-            "run",
-            total=self.total_steps,
-            completed=run.step,
-            curve=curve,
-            began=run.began,
-            left="" if left is None else f"{duration(left)} left",
-        )
-
-    def _close_progress(self) -> None:
-        self._stages -= 1
-        if self._stages == 0 and self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-
-
-class _Rate(ProgressColumn):
-    """How many a second; of a whole run, the time that is left."""
-
-    def render(self, task: Task) -> Text:
-        if "left" in task.fields:
-            return Text(task.fields["left"], style="cyan")
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.1f}/s", style="dim")
-
-
-class _Elapsed(TimeElapsedColumn):
-    """Time since a stage or the run began."""
-
-    def render(self, task: Task) -> Text:
-        if "began" not in task.fields:
-            return super().render(task)
-        return Text(str(timedelta(seconds=int(time.monotonic() - task.fields["began"]))), style="progress.elapsed")
 
 
 def _plain_screen(stream: TextIO) -> Screen:

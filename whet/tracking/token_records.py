@@ -1,7 +1,8 @@
 """Token records: what an update knew of each token of a few samples, in Parquet files of bounded size.
 
 `tokens/train_000012.parquet` holds a row for each recorded sample of step 12; `row` is its row in the file of the same
-name in samples/. A step that is redone replaces its file. Writing does not wait for the disk.
+name in samples/. A step that is redone replaces its file. Writing does not wait for the disk. Pictures of these samples
+are files of their own (`tracking/pictures.py`), which may take as much room again.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whet.checkpoint.durable import replacing
 from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.tracking.pictures import Kept, PictureFiles
 
 FOLDER = "tokens"
 ROW_GROUP = 32  # samples that are read to show one
@@ -38,9 +42,12 @@ class TokenRecord:
 class TokenFiles:
     """The files of a run's token records. The folder is listed once, and again when it outgrows its limit."""
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, pictures: Path | None = None) -> None:
+        """Keep files in `folder`, and those of pictures in `pictures`; None: without them."""
         self._folder, self._limit = folder, limit_bytes
         self._total: int | None = None  # bytes of all files; None: not known yet
+        self._pictures = pictures
+        self._picture_files: PictureFiles | None = None
 
     def write(self, step: int, records: Sequence[TokenRecord]) -> None:
         """Write the records of a step, and remove those of earlier steps until the folder is within its limit."""
@@ -52,7 +59,7 @@ class TokenFiles:
         with replacing(file, durable=False) as side:
             # Dictionaries and statistics of columns would take half of the time, and nobody asks for them.
             pq.write_table(
-                records_table(step, records),
+                records_table(step, records, self._keep([record.sample for record in records])),
                 side,
                 compression="snappy",
                 row_group_size=ROW_GROUP,
@@ -63,8 +70,22 @@ class TokenFiles:
         if self._total > self._limit:
             self._total = _thin_out(self._folder, self._limit)
 
+    def _keep(self, samples: Sequence[Sample]) -> list[list[Kept]] | None:
+        """Write the pictures of samples; None where there are none."""
+        if self._pictures is None or all(not _media(sample) for sample in samples):
+            return None
+        if self._picture_files is None:
+            from whet.tracking.pictures import PictureFiles
 
-def records_table(step: int, records: Sequence[TokenRecord]) -> pa.Table:
+            self._picture_files = PictureFiles(self._pictures, self._limit)
+        return self._picture_files.keep(samples)
+
+
+def _media(sample: Sample) -> bool:
+    return sample.prompt.media is not None or any(segment.media is not None for segment in sample.segments)
+
+
+def records_table(step: int, records: Sequence[TokenRecord], pictures: list[list[Kept]] | None = None) -> pa.Table:
     """Return the columns that docs/metrics.md lists, a row for each sample."""
     samples, floats = [record.sample for record in records], pa.list_(pa.float32())
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -81,6 +102,9 @@ def records_table(step: int, records: Sequence[TokenRecord]) -> pa.Table:
         "entropies": (floats, [record.entropies for record in records]),
         "advantages": (floats, [record.advantages for record in records]),
     }
+    if pictures is not None:
+        kind = pa.list_(pa.struct([("at", pa.int32()), ("file", pa.string())]))
+        columns["pictures"] = (kind, pictures)
     return pa.table({name: pa.array(values, type=kind) for name, (kind, values) in columns.items()})
 
 

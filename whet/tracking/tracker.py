@@ -75,7 +75,8 @@ class Tracker:
         if self._token_files is None:
             from whet.tracking.token_records import TokenFiles
 
-            self._token_files = TokenFiles(self._folder.tokens, self._token_limit * 1_000_000)
+            limit = self._token_limit * 1_000_000
+            self._token_files = TokenFiles(self._folder.tokens, limit, self._folder.pictures)
         self._attempt("tokens", partial(self._token_files.write, step, records))
 
     def timeline(self, record: Mapping[str, Any]) -> None:

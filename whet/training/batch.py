@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from whet.config import Config, resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import RewardsFailedError, UserError
-from whet.rewards.failures import failure_counts
+from whet.rewards.calls import failure_counts
 from whet.tracking.console import Console
 from whet.training.measure import StepClock, sampled_metrics, solved_groups
 from whet.training.rollouts import Rollouts, sampling_params

@@ -44,11 +44,11 @@ class Curves:
 
     def _svg(self) -> str:
         from whet.plots.chart import lay_out
-        from whet.plots.picture import Plot
-        from whet.plots.runs import RunData, as_arms, panels
+        from whet.plots.curves import Arm, RunData, panels
+        from whet.plots.picture import to_svg
         from whet.tracking.run_folder import read_metrics
 
         # The config in the folder is not read: of its keys a single run's picture shows the name alone.
         settings = {"trainer.experiment_name": self._name}
         run = RunData(self._folder.path, read_metrics(self._folder.metrics), settings)
-        return Plot(lay_out(panels(as_arms([run])))).svg
+        return to_svg(lay_out(panels([Arm(run.name, [run])])))

@@ -129,14 +129,8 @@ def make_experience(
 
         rewards_BT, kl = penalise(rewards_BT, kl_BT, mask_BT, config.kl_coef if kl_coef is None else kl_coef)
         metrics = {"actor/reward_kl": float(kl)}
-    weights_BT = None
-    correction = config.rollout_correction
-    if correction.active and not correction.bypass_mode:
-        from whet.algos.correction import correct
-
-        corrected = correct(old_log_probs_BT, sampler_log_probs(samples), mask_BT, correction, config.match)
-        mask_BT, weights_BT = corrected.mask_BT, corrected.weights_BT
-        metrics |= corrected.metrics
+    mask_BT, weights_BT, corrected = _corrected(samples, old_log_probs_BT, mask_BT, config)
+    metrics |= corrected
     signals = Signals(
         mask_BT=mask_BT,
         rewards_BT=rewards_BT,
@@ -169,6 +163,19 @@ def make_experience(
         observed_BT=_observed(samples) if config.observation_coef else None,
     )
     return experience, metrics
+
+
+def _corrected(
+    samples: Sequence[Sample], old_log_probs_BT: Tensor, mask_BT: Tensor, config: AlgorithmConfig
+) -> tuple[Tensor, Tensor | None, dict[str, float]]:
+    """Return mask, weights and metrics of a correction before the update; the mask as it is without one."""
+    correction = config.rollout_correction
+    if not correction.active or correction.bypass_mode:
+        return mask_BT, None, {}
+    from whet.algos.correction import correct
+
+    found = correct(old_log_probs_BT, sampler_log_probs(samples), mask_BT, correction, config.match)
+    return found.mask_BT, found.weights_BT, found.metrics
 
 
 def _scores(samples: Sequence[Sample]) -> dict[str, Tensor]:

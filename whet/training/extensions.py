@@ -17,7 +17,7 @@ from whet.algos import advantage, find_advantage, find_policy_loss, policy_loss,
 from whet.config import Config, resolve_path
 from whet.config.files import PICKLE
 from whet.errors import UserError
-from whet.rewards.function import add_import_folder
+from whet.rewards.loading import add_import_folder
 
 KEY = "algorithm.extensions"
 Registered = dict[str, dict[str, Any]]  # by name: its functions, as `registered_outside` describes them

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from whet.checkpoint.judging import judge
 from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 from whet.doctor.doctor import Doctor
@@ -221,6 +220,8 @@ _WHY = ", because its loss or gradient was not finite"
 
 def diverged(config: Config, folder: Path, step: int, reason: str) -> DivergedError:
     """The error that ends a run at `step`, with the checkpoint that stands."""
+    from whet.checkpoint.judging import judge
+
     good = judge(folder).good
     stands = "There is no checkpoint yet, so the run has to start over."
     if good is not None:

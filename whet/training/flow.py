@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,12 +21,13 @@ from whet.config import Config
 from whet.errors import RewardsFailedError
 from whet.rollout.collector import Collector
 from whet.training.batch import Batch, BatchMaker, Draws, groups_per_step
-from whet.training.device import choose_placement
+from whet.training.device import choose_placement, is_distributed
 from whet.training.measure import StepClock
 from whet.training.pending import Waiting, load_waiting, save_waiting
 from whet.training.rollouts import Rollouts, sampling_params
 from whet.training.schedule import Schedule
 from whet.training.staleness import choose
+from whet.training.update_memory import UpdateMemory
 from whet.types import Group, Sample
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Flow(BatchMaker):
         self._seconds = (0.0, 0.0)  # of sampling and scoring, at the end of the latest step
         self._learning = 0.0  # seconds in which the engine stood still, since the latest step was measured
         self._ended = time.perf_counter()
+        device = choose_placement(self._config).device
+        here = device.type == "cuda" and not is_distributed(self._config)  # else updates use memory of other processes
+        self._memory = UpdateMemory(device) if here else None
 
     def make(self, config: Config, clock: StepClock) -> Batch:
         """Return the batch of the next step, and log which groups it takes."""
@@ -90,12 +94,21 @@ class Flow(BatchMaker):
         if samples_elsewhere(self._config, engine.capabilities.external):
             yield
             return
-        with engine.pause():
-            if recomputes(self._config):
+        with engine.pause(), self._memory.measured() if self._memory else nullcontext():
+            if self._recomputes():
                 engine.abort()
             engine.release()
             yield
         self._learning += time.perf_counter() - begun
+
+    def _recomputes(self) -> bool:
+        """Return True if samples in flight give their cache's memory to the update and compute it anew."""
+        asked = self._config.worker.rollout.recompute_cache
+        if asked is not None:
+            return asked
+        if self._memory is not None:
+            return not self._memory.fits()
+        return choose_placement(self._config).device.type == "cuda"
 
     @contextmanager
     def rewound_on_failure(self) -> Iterator[None]:
@@ -230,12 +243,6 @@ class Flow(BatchMaker):
             "async/ready": len(collector.ready) + len(self._ready),
             "async/in_flight": collector.in_flight,
         }
-
-
-def recomputes(config: Config) -> bool:
-    """Return True if samples in flight give their cache's memory to the update and compute it anew."""
-    asked = config.worker.rollout.recompute_cache
-    return choose_placement(config).device.type == "cuda" if asked is None else asked
 
 
 def samples_elsewhere(config: Config, external: bool) -> bool:

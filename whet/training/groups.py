@@ -6,7 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from whet.types import Group, Media, Prompt, Sample, Segment
 
 _PROMPT = ("ids", "text", "messages")  # of an episode, which an environment may have begun otherwise than its row
 _FIELDS = [field.name for field in fields(Sample) if field.name not in ("prompt", "segments")]
+_SEGMENT = [field.name for field in fields(Segment)]
 
 
 def save_groups(groups: Sequence[Group], file: Path) -> None:
@@ -51,7 +52,8 @@ def group_from_record(record: dict[str, Any], loader: PromptLoader[Any]) -> Grou
 
 def _record(sample: Sample) -> dict[str, Any]:
     """Return what JSON keeps of a sample; its prompt is found again by its row."""
-    segments = [asdict(replace(segment, media=None)) for segment in sample.segments]
+    # Not `asdict`, which copies lists of tokens one by one.
+    segments = [{name: getattr(segment, name) for name in _SEGMENT} for segment in sample.segments]
     for segment, known in zip(sample.segments, segments):
         known["media"] = _files(segment.media)
     record = {name: getattr(sample, name) for name in _FIELDS} | {"segments": segments}

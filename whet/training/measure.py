@@ -8,15 +8,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from whet.tracking.console import Console
-from whet.types import Sample
+from whet.types import Group, Sample
+
+MOST_GROUPS = 256  # in one line of the timeline; of larger batches every second, third, ... group
 
 
 class StepClock:
-    """Seconds of each stage of one step, shown as a bar while it lasts."""
+    """Seconds of each stage of one step, shown as a bar while it lasts, and when each part began and ended."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -47,6 +50,24 @@ class StepClock:
             "perf/tokens_per_s": tokens / step,
             "perf/rollout_tokens_per_s": written / rollout if rollout else 0.0,
             "perf/max_rss_gb": max_rss_gb(),
+        }
+
+    def timeline(self, step: int, groups: Sequence[Group]) -> dict[str, Any]:
+        """Return a line of timeline.jsonl; times are seconds since the step began, negative for what began before."""
+        now = time.perf_counter()
+        stages = [[name, *(round(at - self.start, 4) for at in span)] for name, *span in self.spans]
+        timed = [group for group in groups if group.times is not None and group.samples]
+        stride = max(1, -(-len(timed) // MOST_GROUPS))
+        return {
+            "step": step,
+            "began": round(time.time() - (now - self.start), 3),
+            "seconds": round(now - self.start, 4),
+            "stages": stages,
+            "groups": [
+                [group.samples[0].group, *(round(at - self.start, 4) for at in group.times or ())]
+                for group in timed[::stride]
+            ],
+            "all_groups": len(timed),
         }
 
 

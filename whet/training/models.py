@@ -20,7 +20,6 @@ from whet.rollout.spec import Opening, open_engine
 from whet.tracking.console import Console
 from whet.training import parts, policy
 from whet.training.device import Placement, choose_placement, choose_threads, is_distributed
-from whet.training.parts import offload_notes
 
 if TYPE_CHECKING:
     from whet.distributed import Rank
@@ -72,8 +71,12 @@ class Models:
 def prepare_device(run: CheckedModel, console: Console) -> None:
     """Choose how many threads compute, and say which keys of offloading have no effect."""
     choose_threads(run.placement, count_parameters(run.model.path))
-    for note in offload_notes(run.config, run.placement.device):
-        console.note(note)
+    worker = run.config.worker
+    offloads = (worker.actor.offload, worker.critic.offload, worker.ref.offload)
+    if any(each.offload_params or each.offload_optimizer for each in offloads) or worker.ref.fsdp.enable_cpu_offload:
+        from whet.training.offloading import offload_notes
+
+        console.notes(offload_notes(run.config, run.placement.device))
 
 
 def open_models(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.config import Config, resolve_path
 from whet.errors import UserError
 from whet.learn.learner import LocalLearner
-from whet.learn.offload import Offload, of_weights
 from whet.learn.partition import Budget
 from whet.model.load import load_model
-from whet.model.modality import has_adapters
 from whet.rewards.choice import with_match
 from whet.rewards.scorer import RewardScorer
 from whet.rollout.spec import engine_can
@@ -26,8 +23,6 @@ from whet.training.device import Placement, is_distributed
 if TYPE_CHECKING:
     from whet.learn.critic import LocalCritic
     from whet.rewards.protocol import SampleScorer
-
-_KEYS = ("offload_params", "offload_optimizer")
 
 
 def resolver(config: Config) -> Callable[[str], Path]:
@@ -125,47 +120,3 @@ def open_learner(config: Config, model: PreTrainedModel, total_steps: int) -> Lo
 def shares_weights(config: Config) -> bool:
     """Return True if the engine reads the learner's weights in place: on one device, where nothing is gathered."""
     return not is_distributed(config) and engine_can(config).shares_weights
-
-
-def reference_offload(config: Config, model: PreTrainedModel, learner: LocalLearner) -> Offload:
-    """Return the offload of a reference; one that is the policy without its adapters has the policy's."""
-    return learner.offload if has_adapters(model) else of_weights(model, _reference_waits(config))
-
-
-def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
-    """Yield a sentence for each offload key that is set and has no effect on this device."""
-    for part in ("actor", "critic", "ref"):
-        for name in _KEYS:
-            if getattr(getattr(config.worker, part).offload, name):
-                key = f"worker.{part}.offload.{name}"
-                if why := _without_effect(config, key, device):
-                    yield f"{key}=true changes nothing: {why}"
-    if config.worker.ref.fsdp.enable_cpu_offload and not is_distributed(config):
-        key = "worker.ref.fsdp.enable_cpu_offload"
-        if why := _without_effect(config, "worker.ref.offload.offload_params", device):
-            yield f"{key}=true changes nothing: {why}"
-
-
-def _without_effect(config: Config, key: str, device: torch.device) -> str | None:
-    if device.type == "cpu":
-        return "on a CPU all of it is in host memory already"
-    if key == "worker.ref.offload.offload_optimizer":
-        return "the reference has no optimizer"
-    if key == "worker.ref.offload.offload_params":
-        if config.worker.actor.model.lora.rank:
-            return "with adapters the reference is the policy without them, and takes no memory of its own"
-        if _in_loss(config):
-            return "algorithm.kl_penalty=full with use_kl_loss asks the reference in every pass of an update"
-    if key == "worker.actor.offload.offload_params" and shares_weights(config):
-        return f"worker.rollout.name={config.worker.rollout.name} samples with the learner's own weights"
-    return None
-
-
-def _reference_waits(config: Config) -> bool:
-    ref = config.worker.ref
-    asked = ref.offload.offload_params or (ref.fsdp.enable_cpu_offload and not is_distributed(config))
-    return asked and not _in_loss(config)
-
-
-def _in_loss(config: Config) -> bool:
-    return config.algorithm.kl_penalty == "full" and config.algorithm.use_kl_loss

@@ -13,7 +13,7 @@ from whet.errors import UserError
 from whet.learn.learner import LocalLearner
 from whet.model.modality import ADAPTER_FOLDER, freeze_tower, has_adapters, has_vision
 from whet.training.device import Placement, reference_placement
-from whet.training.parts import budget, load_weights, reference_offload
+from whet.training.parts import budget, load_weights
 
 if TYPE_CHECKING:
     from whet.learn.reference import LocalReference
@@ -81,6 +81,7 @@ def open_reference(config: Config, path: str, placement: Placement, learner: Loc
 def attach_reference(config: Config, model: PreTrainedModel, learner: LocalLearner) -> LocalReference:
     """Make a model the learner's reference, for exact KL divergences, and return it."""
     from whet.learn.reference import LocalReference
+    from whet.training.offloading import reference_offload
 
     tokens = budget(config, "actor", model).tokens_experience
     offload = reference_offload(config, model, learner)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from whet.config import Config, val_rollout
 from whet.config.schema.rollout import RolloutConfig
 from whet.data.loader import PromptLoader
-from whet.rewards.failures import failure_counts
+from whet.rewards.calls import failure_counts
 from whet.rollout.collector import Collector
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.single_turn import SingleTurn

@@ -15,7 +15,7 @@ from whet.config.files import anchored
 from whet.errors import RewardsFailedError
 from whet.learn.protocol import Trained
 from whet.tracking.console import Console
-from whet.tracking.requests import take_replicas
+from whet.tracking.requests import FOLDER, take_replicas
 from whet.training.batch import open_batches
 from whet.training.checked import CheckedRun
 from whet.training.data import Loaders, draw_size
@@ -29,7 +29,6 @@ from whet.training.rollouts import Rollouts, validate
 from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
-from whet.training.timeline import timeline
 from whet.training.token_details import recorded_rows, token_records
 from whet.types import Prompt, Sample
 
@@ -85,7 +84,7 @@ class Trainer(FitLoop):
             metrics = batch.metrics | (self.learn(batch.samples, clock) if batch.samples else {})
         shown = batch.samples + batch.dropped
         self.store.tracker.samples(state.step, "train", shown)
-        self.store.tracker.timeline(timeline(state.step, clock, batch.groups))
+        self.store.tracker.timeline(clock.timeline(state.step, batch.groups))
         return metrics | clock.metrics(shown, batch.drawn) | self.position()
 
     def learn(self, samples: list[Sample], clock: StepClock) -> dict[str, float]:
@@ -134,6 +133,18 @@ class Trainer(FitLoop):
                 self.store.tracker.tokens(step, records)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
+
+    def requests(self) -> list[str]:
+        """Answer draws that the engine was asked for, and return what else somebody asked the run for."""
+        if (self.store.folder.path / FOLDER).exists():
+            from whet.training.live_draws import answer_draws
+
+            size, step = self.model.config.get_text_config().vocab_size, self.state.step
+            if answer_draws(self.store.folder.path, self.models.engine, self.config, size, step):
+                self.console.note(f"drew samples that were asked for after step {step}")
+                if not self.rollouts.stays_open:
+                    self.models.engine.release()
+        return super().requests()
 
     def validate(self) -> dict[str, float]:
         """Sample and score the validation prompts; {} when there are none."""

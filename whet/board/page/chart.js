@@ -51,13 +51,13 @@ export async function drawChart(element, title, axis, lines, weight, log) {
   const grid = { gridcolor: line, zerolinecolor: line };
   const layout = {
     title: { text: plain(title), font: { size: 14 } },
-    margin: { l: 52, r: 12, t: 36, b: 40 },
+    margin: { l: 52, r: 12, t: 36, b: lines.length > 1 ? 40 : 50 },
     font: { color: ink, size: 12 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     showlegend: lines.length > 1,
     legend: { orientation: "h", y: -0.2 },
-    xaxis: { ...grid, title: lines.length > 1 ? undefined : { text: axis } }, // the legend needs its place
+    xaxis: { ...grid, title: lines.length > 1 ? undefined : { text: axis, standoff: 8 } }, // the legend needs its place
     yaxis: { ...grid, type: log ? "log" : "linear" },
     hovermode: "x unified",
     hoverlabel: { bgcolor: style.getPropertyValue("--raised").trim(), font: { color: ink } },

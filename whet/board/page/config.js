@@ -29,14 +29,14 @@ export async function showConfig(view) {
     h(
       "tr",
       {},
-      h("td", { title: row.help }, row.key),
-      h("td", { class: "name" }, h("code", {}, row.value ?? "–")),
-      h("td", { class: "name quiet" }, h("code", {}, row.default ?? "–")),
-      other ? h("td", { class: "name" }, h("code", {}, row.other ?? "–")) : null,
+      h("td", { class: "name", title: row.help }, row.key),
+      h("td", { class: "value", "data-label": t("value") }, h("code", {}, row.value ?? "–")),
+      h("td", { class: "value quiet", "data-label": t("default") }, h("code", {}, row.default ?? "–")),
+      other ? h("td", { class: "value", "data-label": t("other run") }, h("code", {}, row.other ?? "–")) : null,
     ),
   );
   const head = ["key", "value", "default", ...(other ? ["other run"] : [])].map((name) => h("th", {}, t(name)));
-  const table = h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines)));
+  const table = h("div", { class: "wide" }, h("table", { class: "stack" }, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...lines)));
   fill(view.element, search, h("p", { class: "quiet", role: "status" }, t("{0} of {1} keys", shown.length, rows.length)), table);
   return null;
 }

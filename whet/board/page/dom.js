@@ -33,11 +33,12 @@ export function fill(element, ...children) {
 }
 
 /**
- * Write a number so that four digits can be told apart.
+ * Write a number so that four digits, or as many as are asked for, can be told apart.
  * @param {number|null|undefined} value
+ * @param {number} [digits]
  * @returns {string}
  */
-export function number(value) {
+export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(digits)));
 }

@@ -2,6 +2,8 @@
 import { h, number } from "./dom.js";
 import { t } from "./language.js";
 
+const RUN = /(<[^<>\s]{1,40}>)\1{7,}/g; // one special token again and again: the squares of a picture
+
 /**
  * Scores, advantage, length and state of a sample in a line.
  * @param {any} sample
@@ -32,5 +34,6 @@ export function facts(sample) {
 export function words(sample, name, kind = "cut") {
   const cut = sample[`${name}_chars`] > [...sample[name]].length;
   const note = cut ? h("p", { class: "quiet" }, t("the first {0} of {1} characters", sample[name].length, sample[`${name}_chars`])) : null;
-  return h("div", {}, h("pre", { class: `text ${kind}`, tabindex: kind === "cut" ? 0 : null }, sample[name]), note);
+  const text = name === "prompt" ? sample[name].replace(RUN, (/** @type {string} */ all, /** @type {string} */ one) => `${one} × ${all.length / one.length}`) : sample[name];
+  return h("div", {}, h("pre", { class: `text ${kind}`, tabindex: kind === "cut" ? 0 : null }, text), note);
 }

@@ -64,5 +64,5 @@ function card(group, run, split) {
 
 /** @param {any} sample */
 function answer(sample) {
-  return sample.answer ? h("div", {}, h("span", { class: "quiet" }, t("answer")), words(sample, "answer")) : null;
+  return sample.answer ? h("div", {}, h("span", { class: "label" }, t("answer")), words(sample, "answer")) : null;
 }

@@ -14,7 +14,8 @@ export function histogram(name, bins, query) {
   const most = Math.max(...bins.map((bin) => bin.count));
   const total = bins.reduce((sum, bin) => sum + bin.count, 0);
   const bars = bins.map((bin) => {
-    const range = bin.low === bin.high ? number(bin.low) : `${number(bin.low)} … ${number(bin.high)}`;
+    const [low, high] = [number(bin.low, 3), number(bin.high, 3)];
+    const range = low === high ? low : `${low} … ${high}`;
     const label = `${t(name)} ${range}: ${t("{0} samples", bin.count)}`;
     const style = `--share: ${bin.count / most}`;
     const filled = h("span", { class: "fill", style });

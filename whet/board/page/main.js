@@ -21,6 +21,7 @@ import { showStep } from "./step.js";
  */
 
 const POLL_MS = 5000;
+const WAIT_MS = 150; // after which a view says that it is reading
 /** @type {Record<string, [string, (view: View) => Promise<(() => Promise<any>)|null>]>} */
 const VIEWS = {
   runs: ["Runs", showRuns],
@@ -72,6 +73,7 @@ async function show() {
   refresh = null;
   const own = h("div", {});
   fill(element, own);
+  const waiting = setTimeout(() => own.hasChildNodes() || fill(own, h("p", { class: "quiet", role: "status" }, t("reading…"))), WAIT_MS);
   const next = await attempt(async () => {
     const wanted = query.get("run") || (query.get("runs") || "").split(",")[0];
     if (wanted) chosen = wanted;
@@ -81,6 +83,8 @@ async function show() {
     if (!found.length && view !== "runs") return fill(own, h("p", {}, t("There are no runs in these folders yet.")));
     return await draw({ element: own, query, run: chosen, about, runs, attempt });
   });
+  clearTimeout(waiting);
+  if (next === null && own.childElementCount === 1 && own.querySelector("[role=status]")) fill(own); // it failed: #problem says how
   if (mine === shown) refresh = typeof next === "function" ? next : null;
 }
 

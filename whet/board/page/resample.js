@@ -12,8 +12,9 @@ const POLL_MS = 700;
  * @param {{split: string, step: number, row: number}} sample
  * @param {any} tokens
  * @param {(alternatives: any[][]) => void} learnt shows alternatives with the tokens
+ * @param {boolean} live the run is going on, and its own engine may be asked
  */
-export function resampleBox(run, sample, tokens, learnt) {
+export function resampleBox(run, sample, tokens, learnt, live) {
   const answer = h("div", { "aria-live": "polite" });
   const label = (/** @type {string} */ text, /** @type {HTMLElement} */ input) => h("label", {}, t(text), input);
   const input = (/** @type {Record<string, any>} */ attributes) => /** @type {HTMLInputElement} */ (h("input", attributes));
@@ -22,6 +23,7 @@ export function resampleBox(run, sample, tokens, learnt) {
   const heat = input({ type: "number", min: 0, step: "any", name: "temperature", placeholder: t("the run's") });
   const n = input({ type: "number", min: 1, max: 64, value: 4, name: "n" });
   const prompt = /** @type {HTMLTextAreaElement} */ (h("textarea", { rows: 3, name: "prompt", placeholder: t("the sample's") }));
+  const own = input({ type: "checkbox", name: "live" });
   /** @type {number|null} */
   let chosen = null; // id of an alternative that was clicked
 
@@ -51,6 +53,7 @@ export function resampleBox(run, sample, tokens, learnt) {
         ...(heat.value ? { temperature: Number(heat.value) } : {}),
         ...(prompt.value ? { prompt: prompt.value } : {}),
         n: Number(n.value) || 1,
+        ...(own.checked ? { live: true } : {}),
       },
       continuations,
     );
@@ -65,7 +68,7 @@ export function resampleBox(run, sample, tokens, learnt) {
     { class: "row", "aria-label": t("Resample") },
     h("h2", {}, t("Resample")),
     h("p", {}, button("Draw it again", () => start({ kind: "again" }, again)), " ", button("Likeliest alternatives", () => start({ kind: "tokens" }, alternatives))),
-    h("div", { class: "controls" }, label("Keep the first tokens", at), label("then this token", token), label("Temperature", heat), label("Continuations", n)),
+    h("div", { class: "controls" }, label("Keep the first tokens", at), label("then this token", token), label("Temperature", heat), label("Continuations", n), live ? h("label", { class: "inline" }, own, t("by the run itself, after its current step")) : null),
     h("details", {}, h("summary", {}, t("another prompt")), prompt),
     button("Branch", branch),
     answer,

@@ -16,15 +16,29 @@ export async function showRuns(view) {
   const table = h("div", { class: "wide" });
   const findings = h("section", { "aria-live": "polite" });
   fill(view.element, table, findings);
+  let shown = "";
   const refresh = async () => {
     const runs = await view.runs();
     if (!runs.length) fill(table, h("p", { class: "quiet" }, t("There are no runs in these folders yet.")));
-    else fill(table, h("table", {}, head(), h("tbody", {}, ...runs.map(row))));
+    else if (JSON.stringify(runs) !== shown) keepFocus(table, h("table", { class: "stack" }, head(), h("tbody", {}, ...runs.map(row))));
+    shown = JSON.stringify(runs);
     const chosen = runs.find((run) => run.id === view.query.get("run"));
     if (chosen) await showFindings(findings, chosen, view.about.control && chosen.status === "running");
   };
   await refresh();
   return refresh;
+}
+
+/**
+ * Replace what is in an element; a link that had the focus has it afterwards.
+ * @param {HTMLElement} element
+ * @param {HTMLElement} content
+ */
+function keepFocus(element, content) {
+  const focused = element.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
+  fill(element, content);
+  const again = [...element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+  again?.focus({ preventScroll: true });
 }
 
 /** @returns {HTMLElement} */
@@ -41,19 +55,20 @@ function row(run) {
     ? h("a", { href: address("runs", { run: run.id }), class: "negative" }, run.findings)
     : h("span", { class: "quiet" }, 0);
   const curve = run.spark.points.length > 1 ? sparkline(run.spark.points, `${run.spark.metric} over steps`) : null;
+  const cell = (/** @type {string} */ name, /** @type {any} */ content, kind = "number") => h("td", { class: kind, "data-label": t(name) }, content);
   return h(
     "tr",
     {},
     h("td", { class: "name" }, h("a", { href: address("curves", { runs: run.id }), title: run.folder }, run.name)),
-    h("td", { class: `status-${run.status}` }, t(run.status)),
-    h("td", { class: "number" }, steps),
-    h("td", {}, curve),
-    h("td", { class: "number" }, number(latest["reward/overall"])),
-    h("td", { class: "number" }, number(latest["reward/accuracy"])),
-    h("td", { class: "number" }, number(latest["val/reward"])),
-    h("td", { class: "number" }, findings),
-    h("td", {}, settings["algorithm.adv_estimator"]),
-    h("td", { class: "number" }, settings["worker.actor.optim.lr"]),
+    cell("state", t(run.status), `status-${run.status}`),
+    cell("step", steps),
+    cell("curve", curve, "curve"),
+    cell("reward", number(latest["reward/overall"])),
+    cell("accuracy", number(latest["reward/accuracy"])),
+    cell("validation", number(latest["val/reward"])),
+    cell("findings", findings),
+    cell("algorithm", settings["algorithm.adv_estimator"], ""),
+    cell("lr", settings["worker.actor.optim.lr"]),
   );
 }
 

@@ -7,6 +7,8 @@ import { address } from "./place.js";
 import { resampleBox } from "./resample.js";
 import { tokenBox } from "./tokens.js";
 
+const PROMPT = -1; // place of pictures that belong to the prompt
+
 /**
  * Sample: one response with its tokens, scores and notes, and how it comes out when it is drawn again.
  * @param {import("./main.js").View} view
@@ -23,8 +25,9 @@ export async function showSample(view) {
     h("section", {}, h("h2", {}, t("Note of {0}", name)), h("pre", { class: "text", tabindex: 0 }, String(text))),
   );
   const tokens = h("div", {});
-  const resample = view.about.resample ? resampleBox(run, { split, step: Number(step), row: Number(row) }, sample.tokens, learnt) : null;
-  const draw = () => fill(tokens, sample.tokens ? tokenBox(sample.tokens, (place) => resample?.choose(place)) : words(sample, "response", "whole"));
+  const running = (await view.runs()).some((each) => each.id === run && each.status === "running");
+  const resample = view.about.resample ? resampleBox(run, { split, step: Number(step), row: Number(row) }, sample.tokens, learnt, view.about.control && running) : null;
+  const draw = () => fill(tokens, sample.tokens ? tokenBox(sample.tokens, (place) => resample?.choose(place), (place) => pictures(run, sample, place)) : words(sample, "response", "whole"));
   /** @param {any[][]} alternatives */
   function learnt(alternatives) {
     if (!sample.tokens) return;
@@ -44,11 +47,11 @@ export async function showSample(view) {
     h("p", { class: "quiet" }, t("policy version {0}, turns: {1}", number(sample.version), number(sample.turns))),
     h("h2", {}, t("Prompt")),
     words(sample, "prompt"),
+    pictures(run, sample, PROMPT),
     h("h2", {}, t("Response")),
     tokens,
     sample.tokens ? null : h("p", { class: "quiet" }, t("trainer.log_token_details=true keeps tokens and their numbers of every sample.")),
-    h("h2", {}, t("Answer")),
-    words(sample, "answer", "whole"),
+    ...(sample.answer ? [h("h2", {}, t("Answer")), words(sample, "answer", "whole")] : []),
     origin(sample),
     ...notes,
     resample ? resample.element : null,
@@ -57,11 +60,24 @@ export async function showSample(view) {
 }
 
 /**
+ * The pictures that came at a place: with the prompt, or before a token of the response.
+ * @param {string} run
+ * @param {any} sample
+ * @param {number} place
+ */
+function pictures(run, sample, place) {
+  const found = sample.pictures.filter((/** @type {any} */ each) => each.at === place);
+  if (!found.length) return null;
+  const name = place === PROMPT ? t("picture of the prompt") : t("picture of the episode");
+  return h("div", { class: "pictures" }, ...found.map((/** @type {any} */ each) => h("img", { src: `api/runs/${run}/pictures/${each.file}`, alt: name, loading: "lazy" })));
+}
+
+/**
  * Where the reward came from: every score, and the turns of an episode.
  * @param {any} sample
  */
 function origin(sample) {
-  const turns = (sample.episode.turn_rewards || []).map((/** @type {number} */ value, /** @type {number} */ i) => [`${t("{0} turns", i + 1)}`, value]);
+  const turns = (sample.episode.turn_rewards || []).map((/** @type {number} */ value, /** @type {number} */ i) => [t("turn {0}", i + 1), value]);
   const info = Object.entries(sample.episode).filter(([name]) => name.startsWith("info/") || name === "end");
   const rows = [...Object.entries(sample.scores), ...turns, ...info].map(([name, value]) =>
     h("tr", {}, h("td", {}, name), h("td", { class: "number" }, typeof value === "number" ? number(value) : String(value ?? "–"))),

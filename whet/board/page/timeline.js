@@ -1,10 +1,11 @@
 // @ts-check
-import { h, number } from "./dom.js";
+import { h, number as written } from "./dom.js";
 import { t } from "./language.js";
 import { s } from "./svg.js";
 
 const [WIDTH, LEFT, ROW] = [1000, 120, 22];
 const MOST_ROWS = 64; // groups that are drawn, the rest is counted
+const number = (/** @type {number|undefined} */ value) => written(value, 3);
 
 /**
  * Stages of a step as bars over its seconds, and below them its groups: sampled, then scored, then waiting for the update.
@@ -34,12 +35,22 @@ export function timelineChart(timeline) {
   ]);
   const label = shown.length ? s("text", { x: LEFT - 8, y: top + 8, "text-anchor": "end" }, t("groups")) : null;
   const height = top + shown.length * 6 + 24;
-  const ticks = [0, 0.25, 0.5, 0.75, 1].flatMap((part) => {
-    const at = first + part * (last - first);
-    return [s("line", { x1: x(at), x2: x(at), y1: 0, y2: height - 18, class: "tick" }), s("text", { x: x(at), y: height - 4, "text-anchor": part === 1 ? "end" : "middle" }, `${number(at)} s`)];
-  });
+  const apart = tickDistance(last - first);
+  const ticks = Array.from({ length: Math.floor(last / apart) - Math.ceil(first / apart) + 1 }, (_, i) => (Math.ceil(first / apart) + i) * apart).flatMap((at) => [
+    s("line", { x1: x(at), x2: x(at), y1: 0, y2: height - 18, class: "tick" }),
+    s("text", { x: x(at), y: height - 4, "text-anchor": x(at) > WIDTH - 30 ? "end" : "middle" }, `${number(at)} s`),
+  ]);
   const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "timeline", role: "img", "aria-label": t("timeline of the step") }, ...ticks, ...lanes, label, ...rows);
   return h("div", { class: "wide", tabindex: 0 }, picture, h("p", { class: "quiet" }, ...sentences(timeline)));
+}
+
+/**
+ * A round distance of ticks, for three to eight of them.
+ * @param {number} range
+ */
+function tickDistance(range) {
+  const power = 10 ** Math.floor(Math.log10(range / 3));
+  return (range / power >= 15 ? 5 : range / power >= 6 ? 2 : 1) * power;
 }
 
 /**

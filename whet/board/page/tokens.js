@@ -43,6 +43,8 @@ const COLOURS = {
   },
 };
 
+const LONG_RUN = 8; // of one token that a tool or the environment wrote, which is shown by its length
+
 /**
  * @param {number|null} value
  * @param {(value: number) => number|null} act
@@ -51,12 +53,13 @@ const of = (value, act) => (value === null ? null : act(value));
 
 /**
  * Tokens in segments by who wrote them, coloured by a choice. Pointer, or arrow keys, show numbers; a click, or Enter,
- * chooses a token for `chosen`.
+ * chooses a token for `chosen`. `before` returns what stands before a token, such as a picture.
  * @param {Tokens} tokens
  * @param {(place: number) => void} [chosen]
+ * @param {(place: number) => HTMLElement|null} [before]
  * @returns {HTMLElement}
  */
-export function tokenBox(tokens, chosen) {
+export function tokenBox(tokens, chosen, before) {
   const line = h("p", { class: "quiet", role: "status" }, t("Point at a token, or use the arrow keys in the box."));
   const box = h("div", { class: "tokens text", tabindex: 0, role: "group", "aria-label": t("tokens of the response") });
   /** @type {HTMLElement[]} */
@@ -66,8 +69,11 @@ export function tokenBox(tokens, chosen) {
     if (several && (i === 0 || tokens.by_model[i] !== tokens.by_model[i - 1])) {
       box.append(h("span", { class: "segment" }, tokens.by_model[i] ? t("written by the policy") : t("written by a tool or the environment")));
     }
+    const media = before?.(i);
+    if (media) box.append(media);
     spans.push(h("span", { class: tokens.by_model[i] ? "token" : "token foreign", "data-i": i }, tokens.texts ? tokens.texts[i] : `${id} `));
     box.append(spans[i]);
+    if (!tokens.by_model[i]) shorten(tokens.ids, spans, i);
   });
 
   let at = -1;
@@ -104,6 +110,21 @@ export function tokenBox(tokens, chosen) {
   const choice = h("select", { on: { change: (/** @type {Event} */ event) => paint(/** @type {HTMLSelectElement} */ (event.target).value) } }, ...options);
   paint("log_prob");
   return h("div", {}, h("p", { class: "quiet" }, h("label", {}, t("Colour by"), " ", choice), scale), box, line);
+}
+
+/**
+ * At the end of a long run of one token, such as the places of a picture's squares, show the first and how many there are.
+ * @param {number[]} ids
+ * @param {HTMLElement[]} spans
+ * @param {number} i
+ */
+function shorten(ids, spans, i) {
+  if (ids[i + 1] === ids[i]) return;
+  let first = i;
+  while (first > 0 && ids[first - 1] === ids[i]) first--;
+  if (i - first + 1 < LONG_RUN) return;
+  for (const span of spans.slice(first + 1, i + 1)) span.classList.add("again");
+  spans[i].after(h("span", { class: "quiet" }, ` × ${i - first + 1}`));
 }
 
 /**

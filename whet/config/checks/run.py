@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -42,15 +43,19 @@ def where_set(checks: str, *names: str) -> Check:
     with a dot at their end. A key without a usable value counts as set.
     """
     module, _, attribute = checks.partition(".")
+    sections = tuple(name for name in names if name.endswith("."))
+
+    @functools.cache
+    def defaults() -> dict[str, Any]:
+        found = {name: key.default for name, key in all_keys().items() if name in names or name.startswith(sections)}
+        assert found.keys() >= {*names} - {*sections}, checks
+        return found
 
     def check(config: Config) -> Iterable[str]:
-        own = {name: key for name, key in all_keys().items() if name in names or name.startswith(sections)}
-        values = dict(known_values(config, own))
-        if all(name in values and values[name] == key.default for name, key in own.items()):
+        if dict(known_values(config, defaults())) == defaults():
             return ()
         return run_checks(getattr(import_module(f"whet.config.checks.{module}"), attribute), config)
 
-    sections = tuple(name for name in names if name.endswith("."))
     return check
 
 

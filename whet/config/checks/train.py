@@ -106,7 +106,7 @@ REWARD = where_set(
     "reward.REWARD_CHECKS",
     *(f"worker.reward.{name}" for name in ("combine", "url", "model.", "judge.", "manager", "reward_type")),
 )
-_FEATURES = (
+FEATURES = (
     where_set("distill.DISTILL_CHECKS", "algorithm.distill."),
     where_set(
         "recipes.RECIPE_CHECKS",
@@ -132,7 +132,7 @@ _TRAINING: tuple[Check, ...] = (
     _loss,
     lambda config: precision_problems(config, "actor"),
     _samples,
-    *_FEATURES,
+    *FEATURES,
 )
 _ONE_STAGE: tuple[Check, ...] = (
     model_set,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -68,7 +68,7 @@ class Interpolated:
 
     def __init__(self, tree: dict[str, Any]) -> None:
         self._tree = OmegaConf.create(tree)
-        self.unresolved: Any = OmegaConf.to_container(self._tree, resolve=False)
+        self.unresolved = cast("dict[str, Any]", OmegaConf.to_container(self._tree, resolve=False))
         self._references = References(self.unresolved)
 
     @property

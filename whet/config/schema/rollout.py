@@ -77,7 +77,7 @@ class RolloutConfig:
     enable_chunked_prefill: bool = key(False, "mix parts of long prompts with decoding")
     recompute_cache: bool | None = key(
         None,
-        "asynchronous: samples in flight give an update their cache's memory and compute it anew; null = on a GPU",
+        "asynchronous: samples in flight give an update their cache and compute it anew; null = if a GPU is full",
     )
     max_restarts: int = key(
         10,

@@ -60,6 +60,6 @@ def rules_for(length_limit: int | None) -> list[Rule]:
 def sample_rules() -> list[SampleRule]:
     """Return the rules that read samples, once a run has some."""
     from whet.doctor.rules.rows import duplicated, leaked
-    from whet.doctor.rules.texts import all_alike, empty, one_text, repeated, unfinished
+    from whet.doctor.rules.texts import all_alike, empty, repeated, same_texts, unfinished
 
-    return [duplicated, leaked, all_alike, repeated, one_text, unfinished, empty]
+    return [duplicated, leaked, all_alike, repeated, same_texts, unfinished, empty]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from whet.doctor.samples import Row, RunSamples
 LEAST = 16  # samples that a rule needs
 REPEATED, LONG = 0.12, 200  # bytes of a compressed text for each of its own, and characters of a text that is judged
 SHARE = 0.5
+ANSWERS = 4  # different ones that a text has the highest reward for
 
 
 def repeated(samples: RunSamples) -> Finding | None:
@@ -37,30 +39,31 @@ def repeated(samples: RunSamples) -> Finding | None:
     )
 
 
-def one_text(samples: RunSamples) -> Finding | None:
-    """Find one text that scores for prompts with different answers: a sign of an exploited reward."""
+def same_texts(samples: RunSamples) -> Finding | None:
+    """Find texts that score for prompts with different answers: a sign of an exploited reward.
+
+    Episodes are left out: the same action may be right in different games.
+    """
     rows = [row for row in samples.last if row.get("reward") is not None and row.get("response")]
-    prompts = {row.get("uid") for row in rows}
-    if len(rows) < LEAST or len(prompts) < 4:
+    rows = [row for row in rows if (row.get("turns") or 1) == 1]
+    if len(rows) < LEAST or len({str(row.get("answer")) for row in rows}) < ANSWERS:
         return None
     best = max(row["reward"] for row in rows)
-    top = [row for row in rows if row["reward"] >= best - 1e-9]
+    top = [(" ".join(str(row["response"]).split()), str(row.get("answer"))) for row in rows if row["reward"] == best]
     answers: defaultdict[str, set[str]] = defaultdict(set)
-    counts: Counter[str] = Counter()
-    for row in top:
-        text = " ".join(str(row["response"]).split())
-        answers[text].add(str(row.get("answer")))
-        counts[text] += 1
+    for text, answer in top:
+        answers[text].add(answer)
+    counts = Counter(text for text, _ in top if len(answers[text]) >= ANSWERS)
+    if best <= 0 or sum(counts.values()) < SHARE * len(rows) or not _mean(rows) > _mean(_first(samples)):
+        return None  # a reward that has not risen is no longer earned, rather than exploited
     text, count = counts.most_common(1)[0]
-    others = {str(row.get("answer")) for row in rows}
-    if best <= 0 or len(others) < 4 or len(answers[text]) < 4 or count < SHARE * len(rows):
-        return None
     return Finding(
         "exploited",
         samples.last_step,
-        f"in step {samples.last_step} {count} of {len(rows)} responses are the same text, {text[:80]!r}, and have the "
-        f"highest reward ({best:.3g}) though their prompts have {len(answers[text])} different answers: the reward "
-        "function can be satisfied without an answer. Score that text by hand and close the gap.",
+        f"in step {samples.last_step} {sum(counts.values())} of {len(rows)} responses have the highest reward "
+        f"({best:.3g}) for a text that prompts with other answers share, such as {text[:80]!r} ({count} times, for "
+        f"{len(answers[text])} answers): the reward function can be satisfied without an answer. Score that text "
+        "by hand and close the gap.",
     )
 
 
@@ -124,3 +127,13 @@ def empty(samples: RunSamples) -> Finding | None:
         f"{len(none)} of {len(rows)} responses of step {samples.last_step} are empty: the policy ends its turn at "
         "once. An empty response may score as much as another, or the chat template leaves nothing to say.",
     )
+
+
+def _first(samples: RunSamples) -> Sequence[Row]:
+    return next(iter(samples.first.values()))
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    """Return the mean reward of samples that have one, -inf where none has."""
+    rewards = [float(row["reward"]) for row in rows if row.get("reward") is not None]
+    return sum(rewards) / len(rewards) if rewards else -math.inf

@@ -135,13 +135,8 @@ def _no_reset(record: logging.LogRecord) -> bool:
 def _app(server: SessionServer) -> Any:
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.responses import Response as Sent
     from starlette.responses import StreamingResponse
     from starlette.routing import Mount, Route
-
-    def as_json(value: Any, status: int = 200) -> Response:
-        # In ASCII: a policy may write half of a surrogate pair, which has no place in UTF-8.
-        return Sent(json.dumps(value), status, media_type="application/json")
 
     def route(kind: Callable[[Any, Kept], Exchange]) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
@@ -150,14 +145,14 @@ def _app(server: SessionServer) -> Any:
             reply = await _answered(found, exchange.call, request)
             if exchange.call.stream:
                 return StreamingResponse(_all(exchange.events(reply)), media_type="text/event-stream")
-            return as_json(exchange.answer(reply))
+            return _as_json(exchange.answer(reply))
 
         return answered
 
     async def count(request: Request) -> Response:
         found = server.find(_key(request))
         exchange = MessagesExchange(await _body(request), found.kept, counts=True)
-        return as_json({"input_tokens": await found.session.count(exchange.call)})
+        return _as_json({"input_tokens": await found.session.count(exchange.call)})
 
     async def reward(request: Request) -> Response:
         found = server.find(_key(request))
@@ -165,19 +160,18 @@ def _app(server: SessionServer) -> Any:
             found.session.posted = read_scores(await _body(request))
         except BadResultError as error:
             raise RefusedError(400, f"the reward: {error}") from None
-        return as_json({"recorded": True})
+        return _as_json({"recorded": True})
 
     async def row(request: Request) -> Response:
-        text = json.dumps(server.find(_key(request)).session.row, default=str)
-        return Sent(text, media_type="application/json")
+        return _as_json(server.find(_key(request)).session.row)
 
     async def models(request: Request) -> Response:
         server.find(_key(request))
-        return as_json({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "whet"}]})
+        return _as_json({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "whet"}]})
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, RefusedError)
-        return as_json(error_body(request.scope["path"], error), error.status)
+        return _as_json(error_body(request.scope["path"], error), error.status)
 
     async def unrouted(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -196,6 +190,13 @@ def _app(server: SessionServer) -> Any:
     ]
     handlers: dict[Any, Any] = {RefusedError: refused, HTTPException: unrouted}
     return Starlette(routes=[Mount("/sessions/{key}", routes=routes), *routes], exception_handlers=handlers)
+
+
+def _as_json(value: Any, status: int = 200) -> Response:
+    """Answer in ASCII: a policy may write half of a surrogate pair, which has no place in UTF-8."""
+    from starlette.responses import Response as Sent
+
+    return Sent(json.dumps(value, default=str), status, media_type="application/json")
 
 
 async def _all(events: Any) -> Any:

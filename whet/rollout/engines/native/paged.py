@@ -275,8 +275,8 @@ class PagedRunner:
 
     def _splits(self, B: int) -> int:
         """Shares of a query's keys. Cut, its sums are added in another order: not where bits must not vary."""
-        kv_heads = self._storage.shape.kv_heads
-        return 1 if is_exact(self.model) else choose_splits(B, kv_heads, self._processors, self._longest)
+        kv_heads, narrow = self._storage.shape.kv_heads, self._storage.dtype.itemsize == 1
+        return 1 if is_exact(self.model) else choose_splits(B, kv_heads, self._processors, self._longest, narrow)
 
     def release(self) -> None:
         """Nothing is running: drop the window that is under way and give the cache's memory back."""

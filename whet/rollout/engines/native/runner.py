@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from whet.model.load import head_of, hidden_states
 from whet.rollout.engine import SamplingParams
-from whet.rollout.engines.native.cache import DecodeAttention, ExtendAttention, PrefillAttention, SlotCache
+from whet.rollout.engines.native.cache import DecodeAttention, PrefillAttention, SlotCache
 from whet.rollout.engines.native.sampler import likeliest, never_sampled, sample
 from whet.rollout.engines.native.sequence import Chunk, Kept, Prefilled, Reading, Sequence, lay_chunks
 from whet.rollout.uniforms import uniforms
@@ -100,6 +100,8 @@ class ModelRunner:
 
     def _extend(self, chunks: list[Chunk]) -> None:
         """The same for prompts of which keys and values are there: only what comes behind those is computed."""
+        from whet.rollout.engines.native.extend import ExtendAttention  # single turns keep nothing
+
         past = [cast(Kept, reading.request.kept) for reading, _ in chunks]
         starts = [reading.at for reading, _ in chunks]
         new = [reading.ids(reading.at, stop) for reading, stop in chunks]

@@ -25,7 +25,6 @@ CAPABILITIES = partial(
 
 
 def _open(opening: Opening) -> Engine:
-    from whet.model.routing import replay_routing
     from whet.rollout.engines.native.engine import NativeEngine
 
     rollout = opening.config.worker.rollout
@@ -34,6 +33,8 @@ def _open(opening: Opening) -> Engine:
     if opening.moving and rollout.quantization:
         raise UserError(f"worker.rollout.quantization={rollout.quantization} is for one device; set it to null")
     if rollout.replay_routing:
+        from whet.model.routing import replay_routing
+
         replay_routing(opening.policy)
     if rollout.quantize_learner:
         from whet.model.fp8 import round_alike

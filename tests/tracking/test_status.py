@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.board.status import read_status
+from whet.tracking.status import read_status
 
 HOLD = """
 import sys
@@ -17,6 +17,13 @@ with RunFolder(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that has finished."""
+    (tmp_path / "run.log").write_text("step 14\nfinished after 14 of 14 steps in 28.0s\n")
+    return tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the lock of another process is asked about on Linux")

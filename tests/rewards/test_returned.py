@@ -5,7 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from whet.rewards.result import BadResultError, read_batch, read_scores, show
+from whet.rewards.returned import BadResultError, read_batch, read_scores, show
 
 
 class Nasty:
