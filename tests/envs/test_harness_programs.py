@@ -1,12 +1,14 @@
-"""Functions take what they name."""
+"""Functions take what they name; what a program that failed has to say is its exception."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from whet.envs.harness.programs import taken_names
+from whet.envs.harness.programs import complaint, taken_names
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,18 @@ def test_names_that_a_function_takes(function: Any, names: list[str] | None) -> 
 def test_functions_that_cannot_be_called(function: Any) -> None:
     with pytest.raises(TypeError):
         taken_names(function)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("def f():\n    raise KeyError('seat')\nf()", "KeyError: 'seat'"),
+        ("e = ValueError('too long\\nof 3')\ne.add_note('in task 7')\nraise e", "ValueError: too long"),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise OSError('gone')", "OSError: gone"),
+        ("import sys\nprint('one\\n  two', file=sys.stderr)", "two"),
+        ("", ""),
+    ],
+)
+def test_what_a_program_has_to_say(program: str, said: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert complaint(ended.stderr) == said

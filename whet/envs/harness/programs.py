@@ -206,8 +206,16 @@ def _ended(process: subprocess.Popen[bytes], leader: groups.Leader) -> tuple[str
 
 def _exit(code: int, complained: str) -> str:
     how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
-    lines = complained.strip().splitlines()
-    return f"{how}: {lines[-1].strip()[:300]}" if lines else how
+    said = complaint(complained)
+    return f"{how}: {said[:300]}" if said else how
+
+
+def complaint(text: str) -> str:
+    """Return the exception of the last traceback, which notes may follow, or else the last line."""
+    lines = text.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    raised = [line for line in lines[frames[-1] :] if line[:1].strip()] if frames else []
+    return (raised or lines[-1:] or [""])[0].strip()
 
 
 def _late(seconds: float, where: str = "") -> str:
