@@ -27,6 +27,15 @@ def test_runs_with_state_curve_and_findings(ask: Ask, run: Path) -> None:
     assert row["spark"] == {"metric": "reward/overall", "points": [[i, i / 20] for i in range(1, 15)]}
 
 
+def test_runs_are_examined_a_few_at_a_time(ask: Ask, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.board.overview.EXAMINING_SECONDS", 0.0)
+    other = run.parent / "other"
+    shutil.copytree(run, other)
+    assert [row["findings"] for row in ask("runs")] == [1, None]
+    assert ask("findings", run_name=run_id(other))  # of one run they are there at once
+    assert [row["findings"] for row in ask("runs")] == [1, 1]
+
+
 def test_a_run_that_begins_and_grows_while_the_board_is_up(ask: Ask, run: Path) -> None:
     assert len(ask("runs")) == 1
     (run.parent / "deep" / "er").mkdir(parents=True)

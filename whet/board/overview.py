@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from whet.errors import UserError
 from whet.plots.runs import read_settings
 from whet.tracking.status import read_status
 
+EXAMINING_SECONDS = 0.4  # of a request for all runs
 _SHOWN_SETTINGS = ("worker.actor.model.model_path", "algorithm.adv_estimator", "worker.actor.optim.lr")
 
 
@@ -28,8 +31,16 @@ class Overview:
         self._lock = threading.Lock()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each run: name, state, last step, latest values, sparkline, number of findings."""
-        return [self._row(run, folder) for run, folder in self._runs.find().items()]
+        """Return a row for each run: name, state, last step, latest values, sparkline, number of findings.
+
+        Runs that are not examined yet when a while has passed since the first have None: the next request goes on with
+        them.
+        """
+        end, rows = math.inf, []
+        for run, folder in self._runs.find().items():
+            rows.append(self._row(run, folder, end))
+            end = min(end, time.monotonic() + EXAMINING_SECONDS)
+        return rows
 
     def curves(self, folder: Path, wanted: list[str]) -> dict[str, Any]:
         """Return the names of all metrics of a run, and the curves of those asked for."""
@@ -46,8 +57,11 @@ class Overview:
         found = self._diagnoses(folder, self._files.read(folder), _settings(folder))
         return [plain(each) for each in found]
 
-    def _row(self, run: str, folder: Path) -> dict[str, Any]:
+    def _row(self, run: str, folder: Path, end: float) -> dict[str, Any]:
         rows, settings = self._files.read(folder), _settings(folder)
+        with self._lock:
+            known = self._diagnosed.get(folder, (None, []))[0] is rows
+        found = self._diagnoses(folder, rows, settings) if known or time.monotonic() < end else None
         return {
             "id": run,
             "name": self._runs.name(folder),
@@ -57,7 +71,7 @@ class Overview:
             "max_steps": settings.get("trainer.max_steps"),
             "latest": latest(rows),
             "spark": sparkline(rows),
-            "findings": len(self._diagnoses(folder, rows, settings)),
+            "findings": None if found is None else len(found),
             "settings": {name: str(settings[name]) for name in _SHOWN_SETTINGS if settings.get(name) is not None},
         }
 

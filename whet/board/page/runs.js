@@ -53,7 +53,7 @@ function row(run) {
   const steps = run.max_steps ? `${number(run.step)} / ${run.max_steps}` : number(run.step);
   const findings = run.findings
     ? h("a", { href: address("runs", { run: run.id }), class: "negative" }, run.findings)
-    : h("span", { class: "quiet" }, 0);
+    : h("span", { class: "quiet" }, run.findings === null ? "…" : 0);
   const curve = run.spark.points.length > 1 ? sparkline(run.spark.points, `${run.spark.metric} over steps`) : null;
   const cell = (/** @type {string} */ name, /** @type {any} */ content, kind = "number") => h("td", { class: kind, "data-label": t(name) }, content);
   return h(
