@@ -20,6 +20,7 @@ RECIPES = recipes()
 # Least gain of a validation metric of the run checkpoints/whet/tiny, from its first to its last validation. Measured
 # gains are at least twice as large; what is not here is checked for a run to its end.
 GAINS: dict[str, tuple[str, float]] = {
+    "char_count": ("val/accuracy", 0.12),
     "collabllm": ("val/accuracy", 0.15),
     "dapo": ("val/accuracy", 0.35),
     "easyr1": ("val/accuracy", 0.15),

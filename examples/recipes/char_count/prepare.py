@@ -1,7 +1,7 @@
 """Write the rows of char_count: `python prepare.py [FOLDER] [--tiny]`.
 
 A question names a letter and a word that is spelled out: "How many a are there in b-a-n-a?" A solution walks along the
-word and keeps count, "b 0 a 1 n 1 a 2 = 2", because a model of this size cannot count at a glance. Demonstrations for
+word and keeps count, "b0a1n1a2 = 2", because a model of this size cannot count at a glance. Demonstrations for
 the supervised stage are right only sometimes: what is left for reinforcement learning is to be right always.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 LETTERS, LONGEST = "abcdefghijklmnopqrstuvwxyz", 12
-TINY_LETTERS, TINY_LONGEST = "abc", 5
+TINY_LETTERS, TINY_LENGTH = "abcd", 5
 RIGHT = 0.4  # share of demonstrations that count right
 
 
@@ -25,13 +25,13 @@ def solution(letter: str, word: str, wrong: int | None = None) -> str:
     count, steps = 0, []
     for i, each in enumerate(word):
         count += (each == letter) + (i == wrong)
-        steps.append(f"{each} {count}")
-    return f"{' '.join(steps)} = {count}"
+        steps.append(f"{each}{count}")
+    return f"{''.join(steps)} = {count}"
 
 
-def draw(rng: Random, letters: str, longest: int) -> tuple[str, str]:
+def draw(rng: Random, letters: str, lengths: tuple[int, int]) -> tuple[str, str]:
     """Return a letter and a word in which it may occur."""
-    word = "".join(rng.choice(letters) for _ in range(rng.randint(3, longest)))
+    word = "".join(rng.choice(letters) for _ in range(rng.randint(*lengths)))
     return rng.choice(word if rng.random() < 0.8 else letters), word
 
 
@@ -39,16 +39,16 @@ def main() -> None:
     """Write sft.jsonl, train.jsonl and test.jsonl; no question of the last is in the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="data", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="three letters, words of up to five, fewer rows")
+    parser.add_argument("--tiny", action="store_true", help="words of five of four letters, fewer rows")
     arguments = parser.parse_args()
-    letters, longest = (TINY_LETTERS, TINY_LONGEST) if arguments.tiny else (LETTERS, LONGEST)
+    letters, lengths = (TINY_LETTERS, (TINY_LENGTH, TINY_LENGTH)) if arguments.tiny else (LETTERS, (3, LONGEST))
     rng, held_out = Random(1), set()
     while len(held_out) < 100:
-        held_out.add(draw(rng, letters, longest))
+        held_out.add(draw(rng, letters, lengths))
     files = {"sft": [], "train": [], "test": sorted(held_out)}
     for name, count in {"sft": 3840 if arguments.tiny else 6400, "train": 2000}.items():
         while len(files[name]) < count:
-            if (drawn := draw(rng, letters, longest)) not in held_out:
+            if (drawn := draw(rng, letters, lengths)) not in held_out:
                 files[name].append(drawn)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name, drawn in files.items():
