@@ -6,7 +6,9 @@ tracker, and reading the recorded tokens, are timed within the run, and divided 
 processor time of the process, which a busy machine does not inflate. The first step, which loads libraries, does not
 count.
 
-    python bench/logging_cost.py [--steps 8] [--all]        --all records every token (trainer.log_token_details)
+    python bench/logging_cost.py [--steps 8] [--only quickstart] [--all]
+
+--all records every token (trainer.log_token_details).
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", choices=("quickstart", "20M"))
     arguments = parser.parse_args()
     _time_calls()
     with tempfile.TemporaryDirectory() as folder:
-        for name, keys in (("quickstart", {}), ("20M", _larger(Path(folder), arguments.steps))):
+        runs = {"quickstart": dict, "20M": lambda: _larger(Path(folder), arguments.steps)}
+        for name, more in runs.items():
+            if arguments.only not in (None, name):
+                continue
             run = Path(folder) / f"run-{name}"
             given = {
                 "trainer.max_steps": arguments.steps,
@@ -44,7 +50,7 @@ def main() -> None:
                 "trainer.save_freq": -1,
                 "trainer.log_token_details": str(arguments.all).lower(),
                 "trainer.save_checkpoint_path": run,
-                **keys,
+                **more(),
             }
             _report(name, run, given)
 

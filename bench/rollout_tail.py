@@ -100,11 +100,14 @@ def made_prompts(workload: Workload, vocabulary: int) -> list[Prompt]:
 
 
 def warm_up(engine: NativeEngine, prompts: list[Prompt], slots: int) -> None:
-    """Compile kernels and capture the graph of every batch size: powers of two up to 64, then multiples of 64."""
+    """Compile kernels and capture the graph of every batch size: powers of two up to 64, then multiples of 64.
+
+    Samples of one prompt begin together; those of many are fewer at a time than the prompts that a pass reads.
+    """
+    engine.generate(prompts, SamplingParams(max_tokens=2, ignore_eos=True))
     for size in [1, 2, 4, 8, 16, 32, *range(64, slots + 1, 64)]:
         if size <= slots:
-            each = [prompts[i % len(prompts)] for i in range(size)]
-            engine.generate(each, SamplingParams(max_tokens=2, ignore_eos=True))
+            engine.generate(prompts[:1], SamplingParams(n=size, max_tokens=2, ignore_eos=True))
 
 
 def run_round(engine: NativeEngine, prompts: list[Prompt], params: SamplingParams, device: str) -> dict[str, Any]:

@@ -154,6 +154,8 @@ class Sample:
     @property
     def turns(self) -> int:
         """Number of times that the policy wrote; what several versions wrote without a break is one."""
+        if len(self.segments) == 1:
+            return int(self.segments[0].by_model)
         before = [False, *(s.by_model for s in self.segments)]
         return sum(s.by_model and not earlier for s, earlier in zip(self.segments, before))
 

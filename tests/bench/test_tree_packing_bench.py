@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-SIZES = {"turns": 4, "episodes": 2, "prompt": 9, "reasoning": 5, "answer": 2, "observation": 6, "rounds": 1, "played": 2}
+SIZES = {
+    "turns": 4,
+    "episodes": 2,
+    "prompt": 9,
+    "reasoning": 5,
+    "answer": 2,
+    "observation": 6,
+    "rounds": 1,
+    "played": 2,
+}
 
 
 def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

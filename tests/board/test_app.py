@@ -99,6 +99,7 @@ def test_config_beside_defaults_and_another_run(ask: Ask, run: Path) -> None:
     assert "verysecret" not in json.dumps(list(rows.values()))
     other = run.parent / "other"
     other.mkdir()
+    (other / "run.log").touch()  # a run that has begun
     (other / "config.yaml").write_text("worker: {rollout: {n: 4}}\ndata: {max_response_length: 77}\n")
     rows = {row["key"]: row for row in ask("config", other=run_id(other))}
     assert (rows["worker.rollout.n"]["other"], rows["worker.rollout.n"]["differs"]) == ("4", True)

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from board.conftest import sample
+from PIL import Image
 
 from whet.board.runs import run_id
+from whet.tracking.run_folder import append_metrics
+from whet.tracking.token_records import TokenFiles, TokenRecord
+from whet.types import Media
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -137,3 +142,34 @@ def test_labels_in_chinese_and_a_sample_that_cannot_be_drawn_again(browser: Any,
     assert page.evaluate("document.documentElement.lang") == "zh"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert [each for each in wrong if "400" not in each] == []
+
+
+def test_pictures_of_prompt_and_episode_are_shown_at_their_places(browser: Any, board: str, run: Path) -> None:
+    seen = sample(0, "markup")
+    seen.prompt.media = Media(images=[Image.new("RGB", (84, 84), "red")])
+    seen.segments[1].media = Media(images=[Image.new("RGB", (84, 84), "blue")])
+    TokenFiles(run / "tokens", 10**6, run / "pictures").write(
+        1, [TokenRecord(0, seen, [0.0] * 6, [0.0] * 6, None, None)]
+    )
+    page, wrong = open_page(browser, board, 390, "dark")
+    page.goto(f"{board}#/sample?run={run_id(run)}&step=1&row=0")
+    page.get_by_alt_text("picture of the episode").wait_for(timeout=60_000)
+    widths = page.locator(".pictures img").evaluate_all("images => images.map(image => image.naturalWidth)")
+    assert widths == [84, 84]
+    before = page.get_by_alt_text("picture of the episode").evaluate(
+        "image => image.parentElement.nextElementSibling.dataset.i"
+    )
+    assert before == "3"  # the first token that the environment wrote
+    assert not wrong
+
+
+def test_a_view_that_follows_a_run_leaves_the_focus_where_it_is(browser: Any, board: str, run: Path) -> None:
+    page, wrong = open_page(browser, board, 1280, "light")
+    page.goto(f"{board}#/runs")
+    link = page.get_by_role("link", name="hostile")
+    link.wait_for(timeout=60_000)
+    link.focus()
+    append_metrics(run / "metrics.jsonl", 15, {"reward/overall": 0.25})
+    page.get_by_text("0.25", exact=True).wait_for(timeout=60_000)  # the table was drawn anew
+    assert page.evaluate("document.activeElement.textContent") == "hostile"
+    assert not wrong

@@ -92,3 +92,19 @@ def test_a_file_that_is_written_anew_is_read_anew(run: Path) -> None:
     assert samples.query(run, "train", replace(Filters(), step=3), Page())["total"] == 7
     file.unlink()
     assert samples.steps(run, "train")["steps"] == [1]
+
+
+@pytest.mark.parametrize("use_duckdb", [True, False])
+def test_a_column_that_is_damaged_costs_its_file_alone(run: Path, use_duckdb: bool) -> None:
+    file = run / "samples" / "train_000003.parquet"
+    group = pq.read_metadata(file).row_group(0)
+    column = next(c for i in range(group.num_columns) if (c := group.column(i)).path_in_schema == "answer")
+    content = bytearray(file.read_bytes())
+    content[column.data_page_offset : column.data_page_offset + column.total_compressed_size] = b"\xff" * (
+        column.total_compressed_size
+    )
+    file.write_bytes(content)  # the footer, and what filters read, are whole
+    found = Samples(use_duckdb).query(run, "train", Filters(), Page("reward", True))
+    assert found["total"] == 5
+    assert {row["step"] for row in found["rows"]} == {1}
+    assert any(text.startswith("train_000003.parquet is damaged and left out") for text in found["damaged"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,52 @@ def test_a_failure_is_an_answer(client: TestClient, run: Path, monkeypatch: pyte
     assert answer.status_code == 500
     assert "nobody thought of" in answer.json()["error"]
     assert client.get(f"/{TOKEN}/api/runs").status_code == 200
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n" for before, name in zip("abcdefghi", "bcdefghij")
+)
+
+
+@pytest.mark.parametrize("content", [BOMB, "{" * 5000, "a: !!python/object/apply:os.getcwd []", "x" * 3_000_000, "\0"])
+def test_a_config_that_is_no_config_gets_a_sentence(client: TestClient, run: Path, content: str) -> None:
+    (run / "config.yaml").write_text(content)
+    assert client.get(f"/{TOKEN}/api/runs").json()[0]["settings"] == {}
+    answer = client.get(f"/{TOKEN}/api/runs/{run_id(run)}/config")
+    assert answer.status_code == 400
+    assert "config.yaml" in answer.json()["error"]
+
+
+def test_lines_that_are_deep_or_huge_are_passed_over(client: TestClient, run: Path) -> None:
+    deep = "[" * 100_000 + "\n"
+    for name in ("metrics.jsonl", "timeline.jsonl", "doctor.jsonl"):
+        with (run / name).open("a") as file:
+            file.write(
+                deep + '{"step": 14, "stages": [[1]], "groups": 3}\n{"step": 15, "' + "x" * 2_000_000 + '": 1}\n{"st'
+            )
+    base = f"/{TOKEN}/api/runs"
+    for path in (
+        "",
+        f"/{run_id(run)}/metrics?name=reward/overall",
+        f"/{run_id(run)}/findings",
+        f"/{run_id(run)}/step?step=14",
+    ):
+        assert client.get(base + path).status_code == 200, path
+    assert client.get(base).json()[0]["step"] == 15
+
+
+def test_a_run_that_vanishes_while_it_is_open(client: TestClient, run: Path) -> None:
+    assert client.get(f"/{TOKEN}/api/runs").status_code == 200
+    shutil.rmtree(run)
+    for view in (
+        "metrics?name=x",
+        "findings",
+        "steps",
+        "samples",
+        "groups?step=1",
+        "sample?step=1&row=0",
+        "step",
+        "config",
+    ):
+        assert client.get(f"/{TOKEN}/api/runs/{run_id(run)}/{view}").status_code in (200, 400), view
+    assert client.get(f"/{TOKEN}/api/runs").json() == []

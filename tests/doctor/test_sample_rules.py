@@ -63,6 +63,8 @@ def test_sound_samples_have_no_findings() -> None:
     assert found(rows(), classified, VALIDATED) == []  # few answers, which many prompts share
     assert found(rows(prompt="how many?", media=1), rows(), VALIDATED) == []  # other pictures
     assert found(rows(prompt="play", end="won"), rows(), rows(prompt="play", end="won")) == []  # other games
+    fallen = rows(response="a good answer", reward=0.1)
+    assert found(rows(), fallen, VALIDATED) == []  # a policy that has collapsed, and earns less than at first
     played = rows(response="up", reward=1.0, turns=2)
     assert found(rows(), played, VALIDATED) == []  # an action that is right in several games
     assert found(rows(4), rows(4), rows(4)) == []  # too few to say anything

@@ -60,6 +60,15 @@ def test_pairs_are_sorted_by_expert(few: int, monkeypatch: pytest.MonkeyPatch) -
     ]  # no pair is missing, none is in two tiles
 
 
+@pytest.mark.parametrize(("N", "E", "rows"), [(1, 12, 4), (3, 12, 2), (9, 3, 2)])
+def test_few_pairs_have_few_tiles(N: int, E: int, rows: int) -> None:
+    groups = group(_experts(N, E, 2), E, rows)
+    assert groups.tiles_3T.shape[1] == 2 * N // rows + min(E, 2 * N)
+    _, first, stop = groups.tiles_3T[:, groups.tiles_3T[0] >= 0]
+    assert sum((last - at for at, last in zip(first.tolist(), stop.tolist()))) == 2 * N
+    assert torch.equal(stop[:-1], first[1:])
+
+
 def _reference(x: torch.Tensor, weight: torch.Tensor, experts: torch.Tensor, groups: Groups) -> torch.Tensor:
     chosen = experts.flatten()[groups.pairs_S.long()].long()
     return torch.einsum("si,soi->so", x, weight[chosen])

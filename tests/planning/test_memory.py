@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import pytest
@@ -125,3 +126,15 @@ def test_settings_change_what_they_are_about(kind: str) -> None:
         assert other.memory.rollout["cache"] + other.memory.rollout["whole policy"] == pytest.approx(
             0.6 * GPUS["H100-80G"].memory, rel=1e-6
         )
+
+
+def test_experts_that_fused_kernels_know_are_planned_with_them() -> None:
+    known = config_of("Qwen3-30B-A3B")
+    config = load_config(["worker.actor.model.model_path=Qwen3-30B-A3B", "worker.actor.micro_batch_tokens=8192"])
+    shapes = (shape_of(known), dataclasses.replace(shape_of(known), grouped=False))
+    fused, own = (plan_model(Question(config, GPUS["H200-141G"]), "a model", known, shape) for shape in shapes)
+    assert fused.memory.update["activations"] < own.memory.update["activations"]
+    assert fused.times.rollout < own.times.rollout
+    assert fused.times.update < own.times.update
+    assert shapes[0].expert_weights == 48 * 3 * 2048 * 8 * 768
+    assert shape_of(config_of("Qwen3-8B")).expert_weights == 0

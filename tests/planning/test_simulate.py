@@ -47,6 +47,8 @@ def test_a_synchronous_step_is_its_rollout_and_its_update() -> None:
     result = simulate(one, lengths, steps=4)
     assert result.steps == pytest.approx([rollout + 0.5 + update] * 4)
     assert result.staleness == 0
+    reading = simulate(replace(one, decode=replace(COST, reading=0.25)), lengths, steps=4)  # all prompts in one pass
+    assert reading.steps == pytest.approx([rollout + 0.75 + update] * 4)
 
 
 def test_one_step_off_takes_the_longer_of_rollout_and_update() -> None:

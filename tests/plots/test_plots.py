@@ -6,12 +6,13 @@ import io
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from whet.errors import UserError
-from whet.plots.chart import Panel, Series, lay_out, ticks
+from whet.plots.chart import Drawing, Panel, Series, Text, lay_out, ticks
 from whet.plots.curves import panels
 from whet.plots.picture import Plot, to_svg
 from whet.plots.png import to_png
@@ -119,3 +120,23 @@ def test_a_page_has_everything_inside(tmp_path: Path) -> None:
     assert 'src="http' not in page
     assert "a &lt;b&gt; title" in page
     assert len(page) > 1_000_000  # plotly itself
+
+
+def test_names_in_chinese_take_a_font_of_the_system_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    original = ImageFont.truetype
+
+    def truetype(font: Any, size: float, **more: Any) -> ImageFont.FreeTypeFont:
+        if not isinstance(font, str):  # Pillow's own font, which it reads from memory
+            return original(font, size, **more)
+        asked.append(font)
+        if len(asked) < 3:
+            raise OSError("cannot open resource")
+        return ImageFont.load_default(size)  # type: ignore[return-value]
+
+    monkeypatch.setattr("whet.plots.png.ImageFont.truetype", truetype)
+    drawing = Drawing(100, 40, [Text(5, 20, "奖励", 12, "start")])
+    assert to_png(drawing).startswith(b"\x89PNG")
+    assert len(asked) == 3
+    assert to_png(Drawing(100, 40, [Text(5, 20, "reward", 12, "start")])).startswith(b"\x89PNG")
+    assert len(asked) == 3  # Latin names need none

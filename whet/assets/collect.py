@@ -1,7 +1,7 @@
 """The built-in `whet/collect`: a game with pictures, name what you see and the next shape appears.
 
-A board hides three shapes, of which one is seen at a time, and the policy has four turns to name them all. This file
-draws the boards, and makes the rows and the demonstrations of the warm start, whose last demonstrators mostly guess.
+A board hides three shapes, of which one is seen at a time; the policy has a few turns to name them all. This file draws
+the boards, and makes the rows and the demonstrations of the warm start, whose last demonstrators mostly guess.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from whet.assets.questions import IMAGE, Question
 from whet.assets.vision_model import END, QWEN2_5, START, write_vision_folder
 
 SEED = 1
-SHAPES, TURNS = 3, 4
+SHAPES = 3
+TURNS = 4  # of a demonstration at most
 SIDE = 56  # pixels: two by two tokens
 PROMPT = "Collect the shapes."
 QUESTION = "What is this?"

@@ -28,9 +28,13 @@ def query(files: Sequence[SampleFile], filters: Filters, page: Page) -> tuple[in
     found.sort()
     chosen = [place for _, _, place in found[page.offset : page.offset + page.limit]]
     rows: dict[Place, dict[str, Any]] = {}
-    for i in {i for i, _ in chosen}:
+    for i in sorted({i for i, _ in chosen}):
         wanted = [row for at, row in chosen if at == i]
-        rows |= {(i, row): values for row, values in zip(wanted, read_rows(files[i], wanted))}
+        try:
+            rows |= {(i, row): values for row, values in zip(wanted, read_rows(files[i], wanted))}
+        except READ_ERRORS as error:  # in columns that the filters do not read: ask again without this file
+            total, others, more = query([file for file in files if file is not files[i]], filters, page)
+            return total, others, [damage(files[i].path, error), *more]
     return len(found), [rows[place] for place in chosen], damaged
 
 

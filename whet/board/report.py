@@ -30,9 +30,9 @@ _SAMPLES = 5  # best, and worst
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-svg { max-width: 100%; height: auto; }
+svg { width: 100%; min-width: 36rem; max-width: 48rem; height: auto; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top; }
-td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; } .numbers td { white-space: nowrap; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; max-height: 20rem; overflow: auto; border: 1px solid #8886;
   padding: .5rem; } .quiet { opacity: .7; } article { margin: 1.5rem 0; } .wide { overflow-x: auto; }
 """
@@ -84,7 +84,9 @@ def _text(text: str) -> str:
 
 def _curves(run: RunData, say: Labels) -> str:
     charts = panels(as_arms([run]))
-    return Plot(lay_out(charts)).svg if charts else f"<p>{say('No metric that is drawn by itself was logged.')}</p>"
+    if not charts:
+        return f"<p>{say('No metric that is drawn by itself was logged.')}</p>"
+    return f'<div class="wide" tabindex="0">{Plot(lay_out(charts)).svg}</div>'
 
 
 def _numbers(run: RunData, say: Labels) -> str:
@@ -94,7 +96,7 @@ def _numbers(run: RunData, say: Labels) -> str:
         values = [y for _, y in run.curve(name) if math.isfinite(y)]
         if values:
             rows.append([name, *(f"{y:.4g}" for y in (values[0], min(values), max(values), values[-1]))])
-    return _table([say(name) for name in ("metric", "first", "lowest", "highest", "last")], rows)
+    return _table([say(name) for name in ("metric", "first", "lowest", "highest", "last")], rows, "numbers")
 
 
 def _finding(diagnosis: Diagnosis, say: Labels) -> str:
@@ -143,7 +145,7 @@ def _config(folder: Path, say: Labels) -> str:
     return _table(head, rows) if rows else f"<p>{say('The run has no config.yaml.')}</p>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     first = "<tr>" + "".join(f"<th>{_text(name)}</th>" for name in head) + "</tr>" if head else ""
     body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table>{first}{body}</table></div>'
+    return f'<div class="wide {kind}" tabindex="0"><table>{first}{body}</table></div>'

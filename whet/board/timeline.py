@@ -31,7 +31,7 @@ class TimelineFiles:
             with file.open("rb") as content:
                 content.seek(place[0])
                 return _checked(json.loads(content.read(place[1])))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def steps(self, folder: Path) -> list[int]:

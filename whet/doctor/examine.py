@@ -83,7 +83,7 @@ def with_written(diagnoses: Iterable[Diagnosis], written: Iterable[Finding]) -> 
 def _finding(line: bytes) -> Finding | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None

@@ -93,11 +93,16 @@ def route(logits_NE: Tensor, K: int, normalised: bool, known_NK: Tensor | None =
 
 @triton.jit
 def _note_tiles(tiles_3T, T, expert, first, stop, ROWS: tl.constexpr):
-    """Write down an expert's tiles: number first // ROWS + expert is the first of them, whatever others have."""
+    """Write down an expert's tiles, from number first // ROWS + min(expert, first) on, whatever others have.
+
+    Earlier experts with pairs are at most `expert` and at most `first`, and each wastes less than one tile. So no
+    number is taken twice, and all are below S // ROWS + min(E, S).
+    """
     t = tl.arange(0, 32)
+    number = first // ROWS + tl.minimum(expert, first)
     count = tl.cdiv(stop - first, ROWS)
     for start in range(0, count, 32):
-        here = tiles_3T + first // ROWS + expert + start + t
+        here = tiles_3T + number + start + t
         begin = first + (start + t) * ROWS
         real = begin < stop
         tl.store(here, tl.zeros((32,), tl.int32) + expert, mask=real)
@@ -140,7 +145,7 @@ def group(experts_NK: Tensor, E: int, rows: int) -> Groups:
     Nothing is read by the host, so that a CUDA graph can hold it.
     """
     N, K = experts_NK.shape
-    S, T, device = N * K, N * K // rows + E, experts_NK.device
+    S, T, device = N * K, N * K // rows + min(E, N * K), experts_NK.device
     tiles_3T = torch.full((3, T), -1, dtype=torch.int32, device=device)
     if S > _FEW:
         chosen_S, order_S = torch.sort(experts_NK.flatten(), stable=True)

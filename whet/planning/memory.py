@@ -258,8 +258,7 @@ def policy_size(config: Config, model: PretrainedConfig, shape: Shape, machine: 
     actor = config.worker.actor
     adapters = check_model(config, model)
     trained = shape.parameters - (shape.tower if actor.model.freeze_vision_tower else 0)
-    power = shape.head_dim & (shape.head_dim - 1) == 0 and 16 <= shape.head_dim <= 256
-    fused = not machine.is_cpu and devices.learn == 1 and not adapters and not shape.experts and power
+    fused = not machine.is_cpu and devices.learn == 1 and not adapters and shape.fused
     own = shape.parameters + (adapters or 0)
     dtype = dtype_on("cpu" if machine.is_cpu else "cuda", config)
     return ModelSize(model, dtype, own, trained if adapters is None else adapters, fused)

@@ -18,6 +18,7 @@ _QKV_BIAS = {"qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl
 _QK_NORM = {"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"}
 _PLAIN = {"llama", "mistral"}
 _EXPERTS = {"qwen3_moe", "qwen3_vl_moe_text"}
+_GROUPED = {"qwen3_moe", "mixtral"}  # mixtures that `whet/model/structure.py` recognises
 _TOWERS = {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"}
 _COUNTED = (_QKV_BIAS - {"qwen2_moe", "qwen2_vl_text", "qwen2_vl"}) | _QK_NORM | _PLAIN
 
@@ -38,6 +39,18 @@ class Shape:
     tower: int = 0  # of which the vision tower
     experts: int = 0  # in a layer; 0 for a dense model
     experts_per_token: int = 0
+    grouped: bool = False  # fused kernels compute its experts, by grouped products
+
+    @property
+    def fused(self) -> bool:
+        """True if fused kernels compute its layers on a device that has them."""
+        known = not self.experts or self.grouped
+        return known and self.head_dim & (self.head_dim - 1) == 0 and 16 <= self.head_dim <= 256
+
+    @property
+    def expert_weights(self) -> int:
+        """Weights of the experts that a token passes, in all layers."""
+        return self.layers * 3 * self.hidden * self.intermediate if self.experts else 0
 
     @property
     def head_weights(self) -> int:
@@ -105,6 +118,7 @@ def shape_of(config: PretrainedConfig) -> Shape:
         tower=_tower(config),
         experts=experts,
         experts_per_token=per_token,
+        grouped=bool(experts) and text.model_type in _GROUPED,
     )
 
 

@@ -20,6 +20,9 @@ from whet.planning.memory import Memory, Subject, recomputed_part
 _HOST_SEQUENCE = 33e-6  # that vLLM's scheduler spends on a sequence in a step, on slow cores
 _SERVED = ("vllm", "sglang", "trtllm", "openai")
 _HOST_STEP = 60  # bytes that the host moves for each parameter of an optimizer step there, at half the link's speed
+# Speed of experts' grouped products relative to dense ones, in a forward pass and with gradients of weights besides:
+# 550 TFLOP/s and 386 of an H200, where dense ones reach 750.
+_GROUPED_FORWARD, _GROUPED_TRAINING = 0.73, 0.51
 _MODULES = 2.5  # activations that a model's own modules read and write, relative to fused kernels
 
 
@@ -93,7 +96,7 @@ def _layer_seconds(subject: Subject) -> float:
         return fit.decode_layer_s
     if subject.config.worker.rollout.enforce_eager or (devices.count > 1 and not devices.apart):
         return fit.eager_layer_s
-    whole = not subject.shape.experts and not subject.config.worker.actor.model.lora.rank
+    whole = subject.shape.fused and not subject.config.worker.actor.model.lora.rank
     return fit.decode_layer_s if whole else fit.modules_layer_s
 
 
@@ -139,7 +142,9 @@ def _pass_seconds(subject: Subject, memory: Memory, training: bool) -> float:
     each = tokens / micros
     products = machine.flops * fit.products * each / (each + fit.saturation)
     predicted = share * work.samples * work.response_mean
-    dense = shape.forward_flops(tokens, predicted, 0) * times * again / products / split
+    slower = 1 / (_GROUPED_TRAINING if training else _GROUPED_FORWARD) - 1
+    weighed = shape.forward_flops(tokens, predicted, 0) + 2 * shape.expert_weights * tokens * slower
+    dense = weighed * times * again / products / split
     attention = shape.attention_flops(share * work.group_pairs) * times * again
     attention /= machine.flops * fit.attention * split
     # 2. Activations, and for every micro-batch weights and gradients.

@@ -12,6 +12,19 @@ from whet.plots.picture import DARK, LIGHT, colour_of, printable
 
 _SCALE = 2  # pixels of a PNG to one of the drawing
 _SMOOTHING = 2  # drawn larger and reduced, as Pillow has no antialiasing
+_EAST_ASIAN = 0x2E80  # the first character that Pillow's own font has no glyph for, of those that names may hold
+_FONTS = (  # by their files, in the order in which they are taken; Pillow looks in the folders of the system
+    "NotoSansCJK-Regular.ttc",
+    "NotoSansSC-Regular.otf",
+    "SourceHanSansSC-Regular.otf",
+    "wqy-microhei.ttc",
+    "wqy-zenhei.ttc",
+    "DroidSansFallbackFull.ttf",
+    "PingFang.ttc",
+    "Hiragino Sans GB.ttc",
+    "msyh.ttc",
+    "simhei.ttf",
+)
 
 
 def to_png(drawing: Drawing, dark: bool = False) -> bytes:
@@ -28,9 +41,8 @@ def to_png(drawing: Drawing, dark: bool = False) -> bytes:
     anchors = {"start": "ls", "middle": "ms", "end": "rs"}
     for shape in drawing.shapes:
         if isinstance(shape, Text):
-            font = ImageFont.load_default(shape.size * scale)
             text, spot = printable(shape.text), place((shape.x, shape.y))
-            pen.text(spot, text, paint("ink"), font=font, anchor=anchors[shape.anchor])
+            pen.text(spot, text, paint("ink"), font=_font(text, shape.size * scale), anchor=anchors[shape.anchor])
         elif isinstance(shape, Dot):
             pen.circle(place((shape.x, shape.y)), shape.radius * scale, paint(shape.colour))
         elif isinstance(shape, Area):
@@ -42,3 +54,14 @@ def to_png(drawing: Drawing, dark: bool = False) -> bytes:
     file = io.BytesIO()
     reduced.save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def _font(text: str, size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Return Pillow's own font, or for Chinese one of the system; where there is none, boxes are drawn."""
+    if any(ord(char) >= _EAST_ASIAN for char in text):
+        for name in _FONTS:
+            try:
+                return ImageFont.truetype(name, size)
+            except OSError:
+                continue
+    return ImageFont.load_default(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,14 +37,28 @@ def read_run(folder: str | Path) -> RunData:
 
 def read_settings(file: Path) -> dict[str, Any]:
     """Read a run's config as it stands, also one whose keys have changed since; {} if there is none."""
-    import yaml
-
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        state = file.stat()
+        return dict(_parsed(file, state.st_mtime_ns, state.st_size))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read: {(str(error).splitlines() or ['?'])[0]}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: Path, changed: int, size: int) -> dict[str, Any]:
+    """Return the leaves of a config; parsed once for each state of its file."""
+    import yaml
+
+    from whet.config.loading.yaml_file import LOADER, check_yaml
+
+    text = file.read_text(encoding="utf-8")
+    check_yaml(text, str(file))
+    try:
+        tree = yaml.load(text, Loader=LOADER)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     return _flat(tree) if isinstance(tree, dict) else {}
 
 

@@ -6,7 +6,7 @@ from whet.assets.collect import QUESTION, Board
 class Collect:
     """One board; each sample of the policy's has its own."""
 
-    def __init__(self, shapes: int = 3, turns: int = 4) -> None:
+    def __init__(self, shapes: int = 3, turns: int = 5) -> None:
         self.shapes, self.left = shapes, turns
 
     def reset(self, prompt):

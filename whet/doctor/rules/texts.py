@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -53,8 +54,8 @@ def same_texts(samples: RunSamples) -> Finding | None:
     for text, answer in top:
         answers[text].add(answer)
     counts = Counter(text for text, _ in top if len(answers[text]) >= ANSWERS)
-    if best <= 0 or sum(counts.values()) < SHARE * len(rows):
-        return None
+    if best <= 0 or sum(counts.values()) < SHARE * len(rows) or not _mean(rows) > _mean(_first(samples)):
+        return None  # a reward that has not risen is no longer earned, rather than exploited
     text, count = counts.most_common(1)[0]
     return Finding(
         "exploited",
@@ -126,3 +127,13 @@ def empty(samples: RunSamples) -> Finding | None:
         f"{len(none)} of {len(rows)} responses of step {samples.last_step} are empty: the policy ends its turn at "
         "once. An empty response may score as much as another, or the chat template leaves nothing to say.",
     )
+
+
+def _first(samples: RunSamples) -> Sequence[Row]:
+    return next(iter(samples.first.values()))
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    """Return the mean reward of samples that have one, -inf where none has."""
+    rewards = [float(row["reward"]) for row in rows if row.get("reward") is not None]
+    return sum(rewards) / len(rewards) if rewards else -math.inf

@@ -134,7 +134,8 @@ def test_a_stream_adds_up_to_the_samples(engine: VLLMEngine, prompts: list[Promp
             streamed.setdefault((piece.prompt, piece.index), []).append(piece)
 
     asyncio.run(read())
-    assert max(len(pieces) for pieces in streamed.values()) > 2
+    if not stop:  # which may come with the first token
+        assert max(len(pieces) for pieces in streamed.values()) > 2
     for at, sample in enumerate(samples):
         pieces = streamed[at // 2, at % 2]
         assert [token for piece in pieces for token in piece.ids] == sample.ids
