@@ -52,6 +52,7 @@ OWN = {
 }
 ONE_STEP = (
     "data.rollout_batch_size=4",
+    "data.mini_rollout_batch_size=4",
     "worker.rollout.n=4",
     "worker.actor.global_batch_size=4",
     "trainer.max_steps=1",
