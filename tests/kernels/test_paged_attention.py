@@ -9,7 +9,8 @@ import torch
 from kernels.conftest import DEVICE
 from torch import Tensor
 
-from whet.kernels.paged_attention import choose_splits, paged_attention
+from whet.kernels.paged_attention import paged_attention
+from whet.kernels.paged_attention_tiles import choose_splits
 
 LENGTHS = [0, 1, 130, 64]
 

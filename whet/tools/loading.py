@@ -60,11 +60,11 @@ def _load(name: str, options: Mapping[str, Any], resolve: Callable[[str], Path])
 
         return load_config(Path(resolve(name)))
     if name.endswith(".json"):
-        from whet.tools.mcp import load_servers, read_servers
+        from whet.tools.mcp_tools import load_servers, read_servers
 
         return load_servers(read_servers(Path(resolve(name))), f"{KEY}={name}")
     if name.startswith(MCP):
-        from whet.tools.mcp import load_servers
+        from whet.tools.mcp_tools import load_servers
 
         return load_servers(_server(name.removeprefix(MCP).strip(), name), f"{KEY}={name}")
     if name in TOOLS.names:

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, over standard input and output or streamable HTTP, with the official `mcp` package.
+"""MCP servers, over standard input and output or streamable HTTP, with the official `mcp` package.
 
 A server is started once for a run, in an event loop and thread of its own, which all samples share. One that ends, or
 answers nothing after a call that took too long, is started again at the next call, a few times without an answered call
@@ -8,19 +8,17 @@ in between; calls that it leaves unanswered are errors that name it.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.envs.orphans import VARIABLE
 from whet.errors import UserError
 from whet.tools.mcp_results import tool_result
-from whet.tools.protocol import PlainTool, Tool, ToolError, ToolResult
+from whet.tools.protocol import ToolError, ToolResult
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -214,62 +212,6 @@ class McpServer:
         # The package hands over a few variables only; by this one a server is found if the trainer is killed.
         mark = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
         return stdio_client(StdioServerParameters(**keys | {"env": mark | keys.get("env", {})}), errlog=log)
-
-
-class McpTool(PlainTool):
-    """One tool of a server."""
-
-    def __init__(self, server: McpServer, described: Any) -> None:
-        self._server, self.name = server, described.name
-        parameters = dict(described.input_schema or {"type": "object"})
-        parameters.setdefault("properties", {})
-        function = {"name": self.name, "description": described.description or "", "parameters": parameters}
-        self.schema = {"type": "function", "function": function}
-
-    async def execute(self, sample_id: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call the server's tool."""
-        return await self._server.call(self.name, arguments)
-
-    def close(self) -> None:
-        """End the server, with all its tools."""
-        self._server.close()
-
-
-def load_servers(
-    servers: Any, label: str, chosen: list[str] | None = None, seconds: float = START_SECONDS
-) -> list[Tool]:
-    """Start the servers of an `mcpServers` object and return their tools, or those `chosen`."""
-    try:
-        import mcp  # noqa: F401
-    except ImportError:
-        raise UserError(f"{label}: MCP servers need the package mcp; install whet[mcp]") from None
-    if not isinstance(servers, Mapping) or not servers:
-        raise UserError(f"{label}: expected an object mcpServers with one entry for each server")
-    opened: list[McpServer] = []
-    tools: list[Tool] = []
-    try:
-        for name, spec in servers.items():
-            opened.append(McpServer(str(name), spec, seconds))
-            tools += [McpTool(opened[-1], each) for each in opened[-1].tools if not chosen or each.name in chosen]
-        missing = sorted(set(chosen or ()) - {tool.name for tool in tools})
-        if missing:
-            raise UserError(f"{label}: no MCP server has a tool {missing[0]}")
-        if not tools:
-            raise UserError(f"{label}: the MCP server {opened[0].name} has no tools")
-    except UserError as error:
-        for server in opened:
-            server.close()
-        raise UserError(f"{label}: {str(error).removeprefix(f'{label}: ')}") from None
-    return tools
-
-
-def read_servers(path: Path) -> Any:
-    """Return the `mcpServers` object of a JSON file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    return value.get("mcpServers") if isinstance(value, dict) else None
 
 
 def _checked(name: str, spec: Any) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def load_config(path: Path) -> list[Tool]:
 
 def _servers(entry: dict[str, Any], config: dict[str, Any], path: Path, label: str) -> list[Tool]:
     """Return the tools of an entry of type mcp; its class is verl's own and not needed."""
-    from whet.tools.mcp import START_SECONDS, load_servers, read_servers
+    from whet.tools.mcp import START_SECONDS
+    from whet.tools.mcp_tools import load_servers, read_servers
 
     settings = entry.get("mcp") or {}
     name = settings.get("mcp_servers_config_path")

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from whet.kernels import decode_state as slot_state
 from whet.kernels.log_probs import row_statistics
-from whet.kernels.paged_attention import choose_splits
+from whet.kernels.paged_attention_tiles import choose_splits
 from whet.kernels.sampling import sample
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
