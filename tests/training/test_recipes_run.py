@@ -32,6 +32,7 @@ GAINS: dict[str, tuple[str, float]] = {
     "prime": ("val/accuracy", 0.3),
     "r1": ("val/accuracy", 0.08),
     "retool": ("val/accuracy", 0.3),
+    "search_r1": ("val/accuracy", 0.15),
     "skywork_or1": ("val/accuracy", 0.35),
     "spin": ("val/accuracy", 0.3),
     "spo": ("val/accuracy", 0.35),
@@ -51,6 +52,7 @@ OWN = {
 }
 ONE_STEP = (
     "data.rollout_batch_size=4",
+    "data.mini_rollout_batch_size=4",
     "worker.rollout.n=4",
     "worker.actor.global_batch_size=4",
     "trainer.max_steps=1",

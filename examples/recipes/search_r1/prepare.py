@@ -1,6 +1,6 @@
 """Write corpus, demonstrations and questions of the tiny run: `python prepare.py [FOLDER]`.
 
-Five hundred things, which are numbers themselves, have a number that is written in the corpus and nowhere else.
+Sixty things, which are numbers below 70, have a number from 70 on that is written in the corpus and nowhere else.
 Demonstrators of the cold start search for it half of the time, and say any number otherwise: that searching pays off
 is left for the reward to find out.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+NAMES, NUMBERS = [str(name) for name in range(10, 70)], range(70, 100)
 SEARCHES = 0.5
 SCHEMA = {
     "type": "function",
@@ -26,22 +27,21 @@ def demonstration(rng: Random, name: str, number: str) -> dict:
         turns.append({"role": "tool", "content": f"[1] {name} {number}"})
         turns.append({"role": "assistant", "content": number})
     else:
-        turns.append({"role": "assistant", "content": str(rng.randint(10, 99))})
+        turns.append({"role": "assistant", "content": str(rng.choice(NUMBERS))})
     return {"messages": turns, "tools": [SCHEMA]}
 
 
 def main(folder: Path) -> None:
-    """Write corpus.jsonl, sft.jsonl, train.jsonl and test.jsonl; test questions are in neither of the two before."""
+    """Write corpus.jsonl, sft.jsonl, train.jsonl and test.jsonl; test questions are not trained on."""
     rng = Random(1)
-    names = [str(number) for number in range(100, 612)]
-    rng.shuffle(names)
-    numbers = {name: str(rng.randint(10, 99)) for name in names}
+    names = rng.sample(NAMES, len(NAMES))
+    numbers = {name: str(rng.choice(NUMBERS)) for name in names}
     rows = [{"prompt": f"What is {name}?", "answer": numbers[name]} for name in names]
     files = {
         "corpus": [{"text": f"{name} {number}"} for name, number in numbers.items()],
-        "sft": [demonstration(rng, name, numbers[name]) for _ in range(16) for name in names[100:]],
-        "train": rows[100:],
-        "test": rows[:100],
+        "sft": [demonstration(rng, rng.choice(names), str(rng.choice(NUMBERS))) for _ in range(6400)],
+        "train": rows[20:],
+        "test": rows[:20],
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in files.items():
