@@ -47,8 +47,9 @@ if sys.argv[1:] == ["serve"]:
     def score_of(problem: str, said: str) -> float:
         return score(problem, said)
 
-    sleeper()
+    child = sleeper()
     server.run("stdio")
+    child.kill()
 elif __name__ == "__main__":
     row, child = json.loads(os.environ["WHET_ROW"]), sleeper()
     messages = [{"role": "user", "content": row["problem"]}]
