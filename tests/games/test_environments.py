@@ -54,17 +54,17 @@ def test_a_wrong_number_ends_the_game_unless_mistakes_are_allowed() -> None:
     assert env.step(tap(env, env.places()[2]))[3]["end"] == "wrong number"
 
 
-def test_a_way_into_a_wrong_branch_costs_what_the_way_back_earns() -> None:
+def test_only_coming_nearer_to_the_leaf_than_before_earns() -> None:
     env = TreeGame(turns=20)
     env.reset(row(1))
-    wrong = env.step(tap(env, env.places()[1]))[1]
-    back = env.step("key(back)")[1]
-    assert wrong == -back == pytest.approx(-1 / 3)
-    env.step(tap(env, env.places()[0]))
+    assert env.step(tap(env, env.places()[1]))[1] == 0
+    assert env.step("key(back)")[1] == 0
+    assert env.step(tap(env, env.places()[0]))[1] == pytest.approx(1 / 3)
+    assert env.step("key(back)")[1] == 0
+    assert env.step(tap(env, env.places()[0]))[1] == 0
     env.step(tap(env, env.places()[0]))
     seen, reward, done, info = env.step(tap(env, env.places()[2]))
-    assert (seen, done, info["end"], info["accuracy"]) == (None, True, "wrong leaf", 0)
-    assert reward == pytest.approx(-1 / 3)
+    assert (seen, reward, done, info["end"], info["accuracy"]) == (None, 0, True, "wrong leaf", 0)
 
 
 def test_turns_without_an_action_are_answered_and_counted() -> None:

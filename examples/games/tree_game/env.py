@@ -13,7 +13,10 @@ from tree_game.menu import TreeMenu
 
 
 class TreeGame(PhoneEpisode):
-    """One tree, by the row's seed. A step towards the leaf earns its share of 1 and one away from it costs as much."""
+    """One tree, by the row's seed. A step nearer to the leaf than any before earns its share of 1.
+
+    Nothing costs: where wrong ways do, a policy that rarely finds the leaf learns to stay where it is.
+    """
 
     success = "found"
 
@@ -39,7 +42,7 @@ class TreeGame(PhoneEpisode):
         """Grow the tree and begin at its root."""
         seed = int(prompt.extra["seed"])
         self._app = TreeMenu(seed, *self._tree)
-        self._distance = self._app.distance
+        self._nearest = self._app.distance
         trouble = read_trouble({**self._trouble, **(prompt.extra.get("trouble") or {})})
         return SimulatedDevice(self._app, self._size, seed, trouble, name=f"simulated tree_game, seed {seed}")
 
@@ -54,10 +57,10 @@ class TreeGame(PhoneEpisode):
         return sorted(middles, key=lambda middle: self._app.here.branches[middles.index(middle)].name != way[0])
 
     def judge(self, action: Action) -> tuple[float, str | None]:
-        """Pay for the way that was made."""
-        reward = (self._distance - self._app.distance) / self._depth
-        self._distance = self._app.distance
-        if not self._distance:
+        """Pay for coming nearer than before."""
+        reward = max(0, self._nearest - self._app.distance) / self._depth
+        self._nearest = min(self._nearest, self._app.distance)
+        if not self._nearest:
             return reward, "found"
         if not self._app.here.branches:
             return reward, "wrong leaf"
