@@ -71,7 +71,7 @@ def test_a_vllm_that_slept_without_weights_is_given_the_same_again(
         read += 1
         yield from folder_weights(model)
 
-    pair.load(weights, 3)
+    pair.load_weights(weights, 3)
     before = [sample.ids for sample in pair.generate(prompts, PARAMS)]
     pair._weights = pair._source  # what a GPU's sleep leaves; a CPU has none
     assert [sample.ids for sample in pair.generate(prompts, PARAMS)] == before
@@ -86,7 +86,7 @@ def test_a_vllm_that_slept_without_weights_is_given_the_same_again(
         pair.generate(prompts, PARAMS)
     with pytest.raises(RuntimeError, match="holds version None"):
         pair.generate(prompts, PARAMS)
-    pair.load(weights, 4)
+    pair.load_weights(weights, 4)
     assert {sample.version for sample in pair.generate(prompts, PARAMS)} == {4}
 
 
