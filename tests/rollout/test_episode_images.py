@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from PIL import Image
+from rollout.gallery import Gallery
 
 from whet.assets import builtin
 from whet.config.schema.data import DataConfig
@@ -22,21 +21,6 @@ from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
 from whet.rollout.episodes import Episodes, Limits, play_all
 from whet.types import Prompt
-
-
-class Gallery:
-    """Shows a picture of another size after each of two turns."""
-
-    def __init__(self) -> None:
-        self.turn = 0
-
-    def reset(self, prompt: Prompt) -> Any:
-        return Image.new("RGB", (56, 56), "red")
-
-    def step(self, action: str) -> Any:
-        self.turn += 1
-        shown = Image.new("RGB", (56, 56 + 28 * self.turn), ("blue", "green", "white")[self.turn - 1])
-        return {"text": "Where is <image>?", "images": [shown]}, 1.0, self.turn == 3, {}
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from rollout.gallery import Gallery
 
 from whet.assets import builtin
 from whet.assets.vision_model import CHAT_TEMPLATE
@@ -196,21 +197,6 @@ def test_a_template_that_writes_a_harness_s_turns_anew_shows_all_images_again(st
     starts = [segment.media for segment in sample.segments if segment.restart]
     assert [len(media.images) for media in starts if media is not None] == [2, 3]
     stage.check([sample])
-
-
-class Gallery:
-    """Shows a picture at the beginning and after each of two turns."""
-
-    def __init__(self) -> None:
-        self.turn = 0
-
-    def reset(self, prompt: Prompt) -> Any:
-        return Image.new("RGB", (56, 56), "red")
-
-    def step(self, action: str) -> Any:
-        self.turn += 1
-        shown = Image.new("RGB", (56, 28 * (2 + self.turn)), "blue")
-        return {"text": "Where is <image>?", "images": [shown]}, 1.0, self.turn == 3, {}
 
 
 def test_a_template_that_writes_an_environment_s_turns_anew_shows_all_images_again(stage: Stage) -> None:

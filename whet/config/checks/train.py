@@ -72,9 +72,8 @@ def _samples(config: Config) -> Iterator[str]:
 
 def _draws(config: Config) -> Iterator[str]:
     size = config.data.mini_rollout_batch_size
-    if (
-        size is not None and not config.algorithm.refills
-    ):  # a step that refills carries what is too much to the next one
+    # A step that refills carries what is too much to the next one.
+    if size is not None and not config.algorithm.refills:
         prompts = ("data.rollout_batch_size", config.data.rollout_batch_size)
         yield from must_divide("data.mini_rollout_batch_size", size, *prompts)
 
