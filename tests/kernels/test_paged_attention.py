@@ -169,6 +169,6 @@ def test_a_cache_in_8_bits_is_read_as_the_numbers_it_holds() -> None:
     table = torch.tensor([[1, 2], [3, 4], [2, 1]], dtype=torch.int32, device=DEVICE)
     lengths = torch.tensor([20, 7, 0], dtype=torch.int32, device=DEVICE)
     given = (table, None, lengths, 0.25, None)
-    for shares in (UNCUT, Shares(32, 1), Shares(32, 2)):
+    for shares in (UNCUT, Shares(64, 1), Shares(64, 2)):
         found = paged_attention(q, *narrow, *given, shares)
         torch.testing.assert_close(found, paged_attention(q, *narrow.float(), *given, shares), rtol=5e-3, atol=5e-3)

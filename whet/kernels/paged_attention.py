@@ -254,55 +254,60 @@ def _attend(
     values += kv.to(tl.int64) * stride_v_head
     WIDE: tl.constexpr = D // 2 if NARROW else D
     dv = tl.arange(0, WIDE)
-    peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
-    mass_G = tl.zeros((BLOCK_G,), tl.float32)
-    acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
-    odd_GD = acc_GD
-    all_peak_G, all_mass_G, all_acc_GD, all_odd_GD = peak_G, mass_G, acc_GD, odd_GD
+    all_peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+    all_mass_G = tl.zeros((BLOCK_G,), tl.float32)
+    all_acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+    all_odd_GD = all_acc_GD
     page = tl.load(table + ((first * BLOCK_N + n) >> page_shift), mask=first * BLOCK_N + n < length, other=0)
-    for block in range(first, last):
-        position = block * BLOCK_N + n
-        seen = position < length
-        if WINDOW > 0:
-            seen = seen & (position >= oldest)
-        inside = position & page_mask
-        here = page.to(tl.int64)
-        # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
-        page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
-        k_ND = tl.load(keys + (here * stride_k_page + inside * D)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-        v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
-        v_ND = tl.load(v_at, mask=seen[:, None], other=0)
-        if NARROW:
-            k_ND = k_ND.to(tl.float16)
-            v_ND, odd_ND = _pairs_of(v_ND)
-        score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
-        score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
-        new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
-        p_GN = tl.exp2(score_GN - new_peak_G[:, None])
-        shrink_G = tl.exp2(peak_G - new_peak_G)
-        mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
-        acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
-        if NARROW:
-            odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
-        peak_G = new_peak_G
+    shares = tl.cdiv(last, SHARE) - first // SHARE if SHARE > 0 and AT_ONCE == 1 else 1
+    for share in range(shares):
+        begin, end = first, last
+        if SHARE > 0:
+            begin = tl.maximum(first, (first // SHARE + share) * SHARE)
+            end = tl.minimum(last, (first // SHARE + share + 1) * SHARE)
+        peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+        mass_G = tl.zeros((BLOCK_G,), tl.float32)
+        acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+        odd_GD = acc_GD
+        for block in range(begin, end):
+            position = block * BLOCK_N + n
+            seen = position < length
+            if WINDOW > 0:
+                seen = seen & (position >= oldest)
+            inside = position & page_mask
+            here = page.to(tl.int64)
+            # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
+            page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
+            k_at = keys + (here * stride_k_page + inside * D)[:, None] + d[None, :]
+            k_ND = tl.load(k_at, mask=seen[:, None], other=0.0)
+            v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
+            v_ND = tl.load(v_at, mask=seen[:, None], other=0)
+            if NARROW:
+                k_ND = k_ND.to(tl.float16)
+                v_ND, odd_ND = _pairs_of(v_ND)
+            score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
+            score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
+            new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
+            p_GN = tl.exp2(score_GN - new_peak_G[:, None])
+            shrink_G = tl.exp2(peak_G - new_peak_G)
+            mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
+            acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
+            if NARROW:
+                odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
+            peak_G = new_peak_G
         if SHARE > 0 and AT_ONCE == 1:
-            if (block + 1) % SHARE == 0 or block + 1 == last:
-                all_peak_G, before_G, now_G = _weights_of(all_peak_G, peak_G)
-                all_mass_G = all_mass_G * before_G + mass_G * now_G
-                all_acc_GD = all_acc_GD * before_G[:, None] + acc_GD * now_G[:, None]
-                if NARROW:
-                    all_odd_GD = all_odd_GD * before_G[:, None] + odd_GD * now_G[:, None]
-                peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
-                mass_G = tl.zeros((BLOCK_G,), tl.float32)
-                acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
-                odd_GD = acc_GD
-    if SHARE > 0 and AT_ONCE == 1:
-        peak_G, mass_G, acc_GD, odd_GD = all_peak_G, all_mass_G, all_acc_GD, all_odd_GD
+            all_peak_G, before_G, now_G = _weights_of(all_peak_G, peak_G)
+            all_mass_G = all_mass_G * before_G + mass_G * now_G
+            all_acc_GD = all_acc_GD * before_G[:, None] + acc_GD * now_G[:, None]
+            if NARROW:
+                all_odd_GD = all_odd_GD * before_G[:, None] + odd_GD * now_G[:, None]
+        else:
+            all_peak_G, all_mass_G, all_acc_GD, all_odd_GD = peak_G, mass_G, acc_GD, odd_GD
     if NARROW:
-        acc_GD = tl.interleave(acc_GD, odd_GD)
+        all_acc_GD = tl.interleave(all_acc_GD, all_odd_GD)
     # 4. The result, or what `_combine` needs of this share.
     flat_G = (b * (KV_HEADS * GROUP) + head) * AT_ONCE + tl.program_id(1)
-    _store(out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, g < GROUP, D, AT_ONCE == 1, LSE)
+    _store(out, peaks, masses, flat_G, all_acc_GD, all_peak_G, all_mass_G, g < GROUP, D, AT_ONCE == 1, LSE)
 
 
 @triton.jit
