@@ -151,12 +151,13 @@ def test_programs_for_shares_do_not_change_a_bit(window: int | None) -> None:
 
 def test_choose_shares() -> None:
     half = torch.bfloat16
-    assert choose_shares(512, 8, 132, 128, 500, half) == UNCUT  # no longer than a share
-    assert choose_shares(512, 8, 132, 128, 2048, half) == Shares(512, 1)  # enough programs
-    assert choose_shares(16, 8, 132, 128, 2048, half) == Shares(512, 4)
+    assert choose_shares(512, 8, 132, 128, 250, half) == UNCUT  # no longer than a share
+    assert choose_shares(512, 8, 132, 128, 2048, half) == Shares(256, 1)  # enough programs
+    assert choose_shares(8, 8, 132, 128, 2048, half) == Shares(256, 8)
+    assert choose_shares(32, 8, 132, 128, 2048, torch.float8_e4m3fn) == Shares(256, 8)  # of one warp
     assert choose_shares(16, 8, 132, 64, 2048, half) == UNCUT  # as training adds
     assert choose_shares(16, 8, 132, 64, 4100, half) == Shares(2048, 3)
-    assert choose_shares(16, 8, 132, 64, 2048, torch.float8_e4m3fn) == Shares(512, 4)
+    assert choose_shares(512, 8, 132, 64, 4100, half) == UNCUT
     assert choose_shares(1, 8, 132, 128, 131_072, half) == Shares(2048, 64)
 
 

@@ -20,10 +20,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from whet.kernels.paged_attention_shares import LN2, combine, weights_of
 from whet.kernels.paged_attention_tiles import UNCUT, Shares, launch_options
 
 _LOG2E = math.log2(math.e)
-_LN2 = tl.constexpr(math.log(2))
 
 
 @overload
@@ -88,24 +88,14 @@ def paged_attention(
         partial_BHSD = torch.empty(B, H, shares.at_once, D, dtype=torch.float32, device=q_BHD.device)
         peak_BHS = torch.empty(B, H, shares.at_once, dtype=torch.float32, device=q_BHD.device)
         mass_BHS = torch.empty_like(peak_BHS)
+    into = (partial_BHSD, peak_BHS, mass_BHS)
     if B:
-        into = (partial_BHSD, peak_BHS, mass_BHS)
         _launch_attend(
             q_BHD, keys, values, block_table, rows_B, lengths_B, into, scale, window, shares, return_lse, options
         )
     # 2. The shares are added.
     if B and shares.at_once > 1:
-        _combine[(B * H,)](
-            *(partial_BHSD, peak_BHS, mass_BHS, lengths_B, out_BHD, lse_BH),
-            HEADS=H,
-            D=D,
-            WINDOW=window or 0,
-            SHARE=shares.keys,
-            AT_ONCE=shares.at_once,
-            LSE=return_lse,
-            num_warps=1,
-            enable_fp_fusion=False,
-        )
+        combine(into, lengths_B, out_BHD, lse_BH, window, shares)
     return (out_BHD, lse_BH) if return_lse else out_BHD
 
 
@@ -191,14 +181,6 @@ def _pairs_of(v_N2):
 
 
 @triton.jit
-def _weights_of(total_peak, peak):
-    """Bring two largest scores to one: it, and what sums behind the first and behind the second are multiplied by."""
-    new = tl.maximum(total_peak, peak)
-    base = tl.where(new > float("-inf"), new, 0.0)
-    return new, tl.exp2(total_peak - base), tl.exp2(peak - base)
-
-
-@triton.jit
 def _store(
     out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, real_G,
     D: tl.constexpr, WHOLE: tl.constexpr, LSE: tl.constexpr,
@@ -207,7 +189,7 @@ def _store(
     if WHOLE:
         acc_GD = acc_GD / tl.where(mass_G > 0, mass_G, 1.0)[:, None]
         if LSE:
-            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * _LN2
+            lse_G = (peak_G + tl.log2(tl.where(mass_G > 0, mass_G, 1.0))) * LN2
             tl.store(peaks + flat_G, lse_G, mask=real_G)
     else:
         tl.store(peaks + flat_G, peak_G, mask=real_G)
@@ -235,7 +217,7 @@ def _attend(
     kv = tl.program_id(0) % KV_HEADS
     length = tl.load(lengths + b).to(tl.int32)
     oldest, first, last = _blocks(length, tl.program_id(1), BLOCK_N, WINDOW, SHARE, AT_ONCE)
-    if AT_ONCE > 1:
+    if AT_ONCE > 1:  # noqa: SIM102  (a constant, and a number)
         if first >= last:  # a share behind the last key, which `_combine` does not read
             return
     row = tl.load(rows + b).to(tl.int64) if HAS_ROWS else b
@@ -254,83 +236,52 @@ def _attend(
     values += kv.to(tl.int64) * stride_v_head
     WIDE: tl.constexpr = D // 2 if NARROW else D
     dv = tl.arange(0, WIDE)
-    all_peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
-    all_mass_G = tl.zeros((BLOCK_G,), tl.float32)
-    all_acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
-    all_odd_GD = all_acc_GD
+    peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+    mass_G = tl.zeros((BLOCK_G,), tl.float32)
+    acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+    odd_GD = acc_GD
+    all_peak_G, all_mass_G, all_acc_GD, all_odd_GD = peak_G, mass_G, acc_GD, odd_GD
     page = tl.load(table + ((first * BLOCK_N + n) >> page_shift), mask=first * BLOCK_N + n < length, other=0)
-    shares = tl.cdiv(last, SHARE) - first // SHARE if SHARE > 0 and AT_ONCE == 1 else 1
-    for share in range(shares):
-        begin, end = first, last
-        if SHARE > 0:
-            begin = tl.maximum(first, (first // SHARE + share) * SHARE)
-            end = tl.minimum(last, (first // SHARE + share + 1) * SHARE)
-        peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
-        mass_G = tl.zeros((BLOCK_G,), tl.float32)
-        acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
-        odd_GD = acc_GD
-        for block in range(begin, end):
-            position = block * BLOCK_N + n
-            seen = position < length
-            if WINDOW > 0:
-                seen = seen & (position >= oldest)
-            inside = position & page_mask
-            here = page.to(tl.int64)
-            # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
-            page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
-            k_at = keys + (here * stride_k_page + inside * D)[:, None] + d[None, :]
-            k_ND = tl.load(k_at, mask=seen[:, None], other=0.0)
-            v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
-            v_ND = tl.load(v_at, mask=seen[:, None], other=0)
-            if NARROW:
-                k_ND = k_ND.to(tl.float16)
-                v_ND, odd_ND = _pairs_of(v_ND)
-            score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
-            score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
-            new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
-            p_GN = tl.exp2(score_GN - new_peak_G[:, None])
-            shrink_G = tl.exp2(peak_G - new_peak_G)
-            mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
-            acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
-            if NARROW:
-                odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
-            peak_G = new_peak_G
-        if SHARE > 0 and AT_ONCE == 1:
-            all_peak_G, before_G, now_G = _weights_of(all_peak_G, peak_G)
-            all_mass_G = all_mass_G * before_G + mass_G * now_G
-            all_acc_GD = all_acc_GD * before_G[:, None] + acc_GD * now_G[:, None]
-            if NARROW:
-                all_odd_GD = all_odd_GD * before_G[:, None] + odd_GD * now_G[:, None]
-        else:
-            all_peak_G, all_mass_G, all_acc_GD, all_odd_GD = peak_G, mass_G, acc_GD, odd_GD
+    for block in range(first, last):
+        position = block * BLOCK_N + n
+        seen = position < length
+        if WINDOW > 0:
+            seen = seen & (position >= oldest)
+        inside = position & page_mask
+        here = page.to(tl.int64)
+        # Pages are looked up one block ahead, so that the loads below can be issued several blocks ahead.
+        page = tl.load(table + ((position + BLOCK_N) >> page_shift), mask=position + BLOCK_N < length, other=0)
+        k_ND = tl.load(keys + (here * stride_k_page + inside * D)[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        v_at = values + (here * stride_v_page + inside * WIDE)[:, None] + dv[None, :]
+        v_ND = tl.load(v_at, mask=seen[:, None], other=0)
+        if NARROW:
+            k_ND = k_ND.to(tl.float16)
+            v_ND, odd_ND = _pairs_of(v_ND)
+        score_GN = tl.dot(q_GD, tl.trans(k_ND), input_precision="ieee") * scale
+        score_GN = tl.where(seen[None, :], score_GN, float("-inf"))
+        new_peak_G = tl.maximum(peak_G, tl.max(score_GN, axis=1))
+        p_GN = tl.exp2(score_GN - new_peak_G[:, None])
+        shrink_G = tl.exp2(peak_G - new_peak_G)
+        mass_G = mass_G * shrink_G + tl.sum(p_GN, axis=1)
+        acc_GD = tl.dot(p_GN.to(v_ND.dtype), v_ND, acc_GD * shrink_G[:, None], input_precision="ieee")
+        if NARROW:
+            odd_GD = tl.dot(p_GN.to(odd_ND.dtype), odd_ND, odd_GD * shrink_G[:, None], input_precision="ieee")
+        peak_G = new_peak_G
+        if SHARE > 0 and AT_ONCE == 1:  # noqa: SIM102
+            if (block + 1) % SHARE == 0 or block + 1 == last:
+                all_peak_G, before_G, now_G = weights_of(all_peak_G, peak_G)
+                all_mass_G = all_mass_G * before_G + mass_G * now_G
+                all_acc_GD = all_acc_GD * before_G[:, None] + acc_GD * now_G[:, None]
+                if NARROW:
+                    all_odd_GD = all_odd_GD * before_G[:, None] + odd_GD * now_G[:, None]
+                peak_G = tl.full((BLOCK_G,), float("-inf"), tl.float32)
+                mass_G = tl.zeros((BLOCK_G,), tl.float32)
+                acc_GD = tl.zeros((BLOCK_G, WIDE), tl.float32)
+                odd_GD = acc_GD
+    if SHARE > 0 and AT_ONCE == 1:
+        peak_G, mass_G, acc_GD, odd_GD = all_peak_G, all_mass_G, all_acc_GD, all_odd_GD
     if NARROW:
-        all_acc_GD = tl.interleave(all_acc_GD, all_odd_GD)
+        acc_GD = tl.interleave(acc_GD, odd_GD)
     # 4. The result, or what `_combine` needs of this share.
     flat_G = (b * (KV_HEADS * GROUP) + head) * AT_ONCE + tl.program_id(1)
-    _store(out, peaks, masses, flat_G, all_acc_GD, all_peak_G, all_mass_G, g < GROUP, D, AT_ONCE == 1, LSE)
-
-
-@triton.jit
-def _combine(
-    partials, peaks, masses, lengths, out, lse,
-    HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr, SHARE: tl.constexpr, AT_ONCE: tl.constexpr,
-    LSE: tl.constexpr,
-):  # fmt: skip
-    """One (query, head): add its shares in order, as `_attend` does where it takes all of them; SHARE is in keys."""
-    i = tl.program_id(0).to(tl.int64)
-    d = tl.arange(0, D)
-    length = tl.load(lengths + i // HEADS).to(tl.int32)
-    first = 0
-    if WINDOW > 0:
-        first = tl.maximum(length - WINDOW, 0) // SHARE
-    all_peak = tl.full((1,), float("-inf"), tl.float32)
-    all_mass = tl.zeros((1,), tl.float32)
-    all_acc_D = tl.zeros((D,), tl.float32)
-    for share in range(tl.cdiv(length, SHARE) - first):
-        at = i * AT_ONCE + share
-        all_peak, before, now = _weights_of(all_peak, tl.load(peaks + at))
-        all_mass = all_mass * before + tl.load(masses + at) * now
-        all_acc_D = all_acc_D * before + tl.load(partials + at * D + d) * now
-    tl.store(out + i * D + d, (all_acc_D / tl.where(all_mass > 0, all_mass, 1.0)).to(out.dtype.element_ty))
-    if LSE:
-        tl.store(lse + i + tl.arange(0, 1), (all_peak + tl.log2(tl.where(all_mass > 0, all_mass, 1.0))) * _LN2)
+    _store(out, peaks, masses, flat_G, acc_GD, peak_G, mass_G, g < GROUP, D, AT_ONCE == 1, LSE)

@@ -24,14 +24,15 @@ UNCUT = Shares(0, 1)
 def choose_shares(batch: int, kv_heads: int, sms: int, head_dim: int, longest: int, dtype: torch.dtype) -> Shares:
     """Shares for sequences of up to `longest` tokens, one program each where so few queries leave the device idle.
 
-    The size of a share does not depend on the batch.
+    The size of a share does not depend on the batch, but where decoding agrees with training to the bit: training
+    knows no shares, so there they begin at 2,048 keys, and larger batches have none.
     """
-    narrow = dtype.itemsize == 1
-    # Training adds keys up without shares: where decoding agrees with it to the bit, it does so up to this length.
-    keys = max(512 if head_dim > 64 or narrow else 2048, triton.next_power_of_2(longest // 64))
-    if longest <= keys:
+    agrees = head_dim <= 64 and dtype.itemsize > 1
+    keys = max(2048 if agrees else 256, triton.next_power_of_2(longest // 64))
+    # As many programs as keep the device busy: two warps on each multiprocessor.
+    enough = batch * kv_heads * launch_options(head_dim, dtype)["num_warps"] > 2 * sms
+    if longest <= keys or (agrees and enough):
         return UNCUT
-    enough = batch * kv_heads >= (8 if narrow else 4) * sms  # about what is on the device at once
     return Shares(keys, 1 if enough else -(-longest // keys))
 
 
