@@ -12,18 +12,18 @@ from whet.kernels.fp8_product import few_rows_product, suits
 SHAPES = [(1, 16, 16), (7, 80, 272), (16, 64, 512), (33, 208, 304), (128, 96, 1040)]
 
 
-def _factors(R: int, O: int, I: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _factors(R: int, OUT: int, IN: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(R)
-    x, weight = torch.randn(R, I, generator=generator), torch.randn(O, I, generator=generator)
-    scales = (torch.rand(rows, 1, generator=generator) + 0.1 for rows in (R, O))
+    x, weight = torch.randn(R, IN, generator=generator), torch.randn(OUT, IN, generator=generator)
+    scales = (torch.rand(rows, 1, generator=generator) + 0.1 for rows in (R, OUT))
     x_scale, weight_scale = (scale.to(DEVICE) for scale in scales)
     return x.to(DEVICE, dtype), x_scale, weight.to(DEVICE, dtype), weight_scale
 
 
-@pytest.mark.parametrize(("R", "O", "I"), SHAPES)
-def test_against_float64(R: int, O: int, I: int) -> None:
+@pytest.mark.parametrize(("R", "OUT", "IN"), SHAPES)
+def test_against_float64(R: int, OUT: int, IN: int) -> None:
     # Triton's interpreter has 8-bit floats of its own kind; the kernel takes 16 bits as well.
-    x, x_scale, weight, weight_scale = _factors(R, O, I, torch.float8_e4m3fn if DEVICE == "cuda" else torch.float16)
+    x, x_scale, weight, weight_scale = _factors(R, OUT, IN, torch.float8_e4m3fn if DEVICE == "cuda" else torch.float16)
     out = few_rows_product(x, x_scale, weight, weight_scale)
     expected = (x.double() * x_scale) @ (weight.double() * weight_scale).t()
     assert out.dtype == torch.bfloat16
@@ -31,9 +31,9 @@ def test_against_float64(R: int, O: int, I: int) -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="torch has no products of scaled rows on a CPU")
-@pytest.mark.parametrize(("R", "O", "I"), [*SHAPES, (32, 4608, 3584), (64, 3584, 3584), (8, 1024, 18944)])
-def test_bits_are_those_of_torch(R: int, O: int, I: int) -> None:
-    x, x_scale, weight, weight_scale = _factors(R, O, I, torch.float8_e4m3fn)
+@pytest.mark.parametrize(("R", "OUT", "IN"), [*SHAPES, (32, 4608, 3584), (64, 3584, 3584), (8, 1024, 18944)])
+def test_bits_are_those_of_torch(R: int, OUT: int, IN: int) -> None:
+    x, x_scale, weight, weight_scale = _factors(R, OUT, IN, torch.float8_e4m3fn)
     expected = torch._scaled_mm(x, weight.t(), x_scale, weight_scale.t(), out_dtype=torch.bfloat16, use_fast_accum=True)
     assert torch.equal(few_rows_product(x, x_scale, weight, weight_scale), expected)
 
