@@ -4,8 +4,8 @@
     python bench/gpu_large_trl.py tiny --work /tmp/trl      # on a CPU, without vLLM
 
 Weights are random and written to --work, as TRL reads a folder; beside them lies a tokenizer of made-up words, one for
-each id. Weights, gradients and AdamW's moments are in bf16: in fp32 under autocast, TRL's default, they do not fit on one
-GPU. Activations are kept, micro-batches hold as many samples as then fit.
+each id. Weights, gradients and AdamW's moments are in bf16: in fp32 under autocast, TRL's default, they do not fit on
+one GPU. Activations are kept, and micro-batches are as large as then fits.
 """
 
 from __future__ import annotations
