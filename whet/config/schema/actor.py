@@ -62,7 +62,10 @@ class ActorConfig:
         "token", "how token losses are averaged: token = token-mean, seq = seq-mean-token-mean", choices=AVG_MODES
     )
     loss_type: str = key(
-        "default", "the policy loss; default is PPO's clipped loss", choices=lambda: LOSSES.names, open=True
+        "default",
+        "the policy loss; default is PPO's clipped loss, and some bring clipping and averaging of their own",
+        choices=lambda: LOSSES.names,
+        open=True,
     )
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
