@@ -38,8 +38,8 @@ def _correction(config: Config) -> Iterator[str]:
         )
     if actor.loss_type == "vespo" and (correction.rollout_is == "sequence" or correction.rollout_is_batch_normalize):
         yield (
-            f"worker.actor.loss_type=vespo multiplies the weights of a response's tokens; set {SECTION}.rollout_is=token"
-            f" and {SECTION}.rollout_is_batch_normalize=false"
+            f"worker.actor.loss_type=vespo multiplies the weights of a response's tokens; set {SECTION}."
+            f"rollout_is=token and {SECTION}.rollout_is_batch_normalize=false"
         )
 
 
