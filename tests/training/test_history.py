@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from algos.golden import peers
 from whet_process import outcome, run_folder, settled, train
 
 from whet.algos import find_advantage
@@ -89,8 +90,8 @@ def test_role_baselines_by_hand() -> None:
     roles = RoleBaselines(AlgorithmConfig(rae_key="seat", rae_decay=0.5))
     groups = [_group(0, [1.0, 0.0], seat="first"), _group(1, [-1.0], seat="second", data_source="poker")]
     roles.observe(groups)
-    assert [sample.scores[BASELINE] for sample in groups[0].samples] == [0.5, 0.25]
-    assert groups[1].samples[0].scores[BASELINE] == -0.5
+    assert [sample.scores[BASELINE] for sample in groups[0].samples] == [0.0, 0.5]  # before each is counted
+    assert groups[1].samples[0].scores[BASELINE] == 0.0
     assert roles.state_dict() == {"first": 0.25, "poker/second": -0.5}
     with pytest.raises(UserError, match="rows:4: has no column seat"):
         roles.observe([_group(4, [1.0])])
@@ -99,6 +100,16 @@ def test_role_baselines_by_hand() -> None:
     signals = Signals(mask, rewards, torch.arange(3), mask, scores={BASELINE: torch.tensor([0.5, 0.25, -0.5])})
     ours, _ = find_advantage("rae")(signals, AlgorithmConfig())
     assert ours[:, 0].tolist() == [0.5, -0.25, -0.5]
+
+
+def test_role_baselines_like_their_authors() -> None:
+    given = peers()["rae"]
+    roles = RoleBaselines(AlgorithmConfig(rae_decay=given["decay"]))
+    games = [_group(row, [reward], role="first") for row, reward in enumerate(given["rewards"])]
+    roles.observe(games[:3])
+    roles.observe(games[3:])
+    gains = [group.samples[0].reward - group.samples[0].scores[BASELINE] for group in games]
+    assert gains == pytest.approx(given["advantages"], abs=1e-9)
 
 
 def test_spo_by_hand() -> None:
