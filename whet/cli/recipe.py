@@ -21,7 +21,8 @@ usage: whet recipe
 
 List the recipes that come with whet: what each is, the hardware of its full config, and the time of its tiny run.
 With a name, copy the recipe's folder (config, reward or environment, data preparation, README) to DIR, ./NAME if none
-is given, and run its tiny config on this machine. key=value goes to its training.
+is given, and run its tiny config on this machine. key=value goes to its training (whet train, or whet sft where that is
+all).
 
   --copy    copy the files and run nothing
 
@@ -43,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         print(_table(recipes()))
         return 0
-    if not 1 <= len(names) <= 2:
+    if not 1 <= len(names) <= 2 or not all(names):
         raise UserError("whet recipe takes the name of a recipe and at most one folder: whet recipe char_count")
     recipe = find_recipe(names[0])
     if len(names) == 2 and names[1] in all_keys():
@@ -51,7 +52,7 @@ def _run(arguments: list[str]) -> int:
     folder = Path(os.path.expanduser(names[1] if len(names) == 2 else recipe.name))
     if not options.switches:
         _require(recipe)
-    copy_recipe(recipe, folder)
+    copy_recipe(recipe, folder, values)
     print(f"copied to {folder}{os.sep}: {', '.join(sorted(path.name for path in folder.iterdir()))}", flush=True)
     return 0 if options.switches else _run_tiny(recipe, folder, values)
 
