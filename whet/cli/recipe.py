@@ -86,11 +86,14 @@ def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
     """Run the commands of the tiny run in the copied folder until one fails; return its exit code."""
     import subprocess
 
+    # `python` of a recipe's config (worker.rollout.agent_command) is the one whose packages were looked for.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, "PATH": path}
     for words in recipe.commands(values):
         print(f"{folder}$ {shlex.join(words)}", flush=True)
         start = [sys.executable, "-m", "whet"] if words[0] == "whet" else [sys.executable]
         try:
-            code = subprocess.run([*start, *words[1:]], cwd=folder, check=False).returncode
+            code = subprocess.run([*start, *words[1:]], cwd=folder, env=environment, check=False).returncode
         except KeyboardInterrupt:
             return 130
         if code:
