@@ -84,20 +84,22 @@ def _require(recipe: Recipe) -> None:
 
 def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
     """Run the commands of the tiny run in the copied folder until one fails; return its exit code."""
-    import subprocess
+    from whet.system.child import run_child
 
     # `python` of a recipe's config (worker.rollout.agent_command) is the one whose packages were looked for.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}
-    for words in recipe.commands(values):
+    commands = recipe.commands(values)
+    for i, words in enumerate(commands):
         print(f"{folder}$ {shlex.join(words)}", flush=True)
         start = [sys.executable, "-m", "whet"] if words[0] == "whet" else [sys.executable]
-        try:
-            code = subprocess.run([*start, *words[1:]], cwd=folder, env=environment, check=False).returncode
-        except KeyboardInterrupt:
+        code, stopped = run_child([*start, *words[1:]], folder, environment)
+        if stopped:
+            rest = " && ".join(shlex.join(each) for each in commands[i:])
+            print(f"whet: stopped; it goes on with: cd {shlex.quote(str(folder))} && {rest}", file=sys.stderr)
             return 130
         if code:
-            return code if code > 0 else 128 - code
+            return code
     print(f"what was run, what to expect of it, and the full run ({recipe.hardware}): {folder / 'README.md'}")
     return 0
 
