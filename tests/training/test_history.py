@@ -81,6 +81,7 @@ def test_solved_rows_retire_and_the_last_ones_are_named() -> None:
     assert all(1 not in rates.choose(5) for _ in range(20))
     drawn = Counter(row for _ in range(400) for row in rates.choose(2))  # without enable, equal chances for the rest
     assert all(drawn[row] == pytest.approx(160, abs=50) for row in (0, 2, 3, 4, 5))
+    assert rates.learned(5) is None
     with pytest.raises(UserError, match=r"retire_at=0\.9 has retired all but 5 of 6 rows"):
         rates.choose(6)
 
@@ -185,3 +186,17 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_p
         assert lines[6]["curriculum/seen"] > lines[1]["curriculum/seen"]
     if ALL[0] in more:
         assert (lines[6]["batch/replayed"], lines[6]["batch/groups"]) == (1, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("algorithm.filter_groups.enable=true", "data.mini_rollout_batch_size=4")])
+def test_a_run_whose_rows_are_retired_is_saved(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
+    few = ("data.max_train_rows=8", "data.curriculum.retire_at=0.01", "data.curriculum.retire_after=1")
+    code, text = train(tmp_path, *few, *more, "trainer.max_steps=40")
+    assert code == 0, text
+    assert "the data is learned. The run ends with step" in text
+    (saved,) = run_folder(tmp_path).glob("global_step_*")
+    assert saved.name != "global_step_40"
+    code, text = train(tmp_path, *few, *more, "trainer.max_steps=40")
+    assert code == 0, text
+    assert "nothing was trained: this run has finished" in text

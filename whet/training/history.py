@@ -45,6 +45,10 @@ class History:
         if self.roles is not None:
             self.roles.observe(groups)
 
+    def learned(self) -> str | None:
+        """Return a sentence if so many rows are retired that the next draw could not be made, None otherwise."""
+        return None if self.rates is None else self.rates.learned(self._loader.batch_size)
+
     def replayed(self, step: int, version: int) -> list[Group]:
         """Return earlier groups that this step trains on again."""
         return [] if self.buffer is None else self.buffer.draw(step, version)
