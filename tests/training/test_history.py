@@ -14,13 +14,14 @@ from whet.algos import find_advantage
 from whet.algos.registry import Signals
 from whet.config import load_config
 from whet.config.checks.train import check_config
+from whet.config.examples import examples_folder
 from whet.config.schema.algorithm import AlgorithmConfig, ReplayBufferConfig
 from whet.config.schema.data import CurriculumConfig
 from whet.errors import UserError
 from whet.training.pass_rates import EXPECTED, PassRates
 from whet.training.replay_buffer import ReplayBuffer
 from whet.training.role_baselines import BASELINE, RoleBaselines
-from whet.types import Group, Prompt, Sample
+from whet.types import Group, Prompt, Sample, Segment
 
 
 def _group(row: int, scores: list[float], version: int = 0, **extra: str) -> Group:
@@ -157,12 +158,14 @@ ALL = (
 )
 
 
+# Turns that are decoded together depend on when the tool answers; what is kept of them must not.
+EPISODES = (f"config={examples_folder()}/agents/calculator/config.yaml", *ALL, "trainer.experiment_name=quickstart")
 PRIME = ("algorithm.adv_estimator=prime", "algorithm.prime.lr=1e-3")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon"), PRIME]
+    "more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon"), PRIME, EPISODES]
 )
 def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
     code, text = train(tmp_path / "whole", *more)
@@ -186,6 +189,24 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_p
         assert lines[6]["curriculum/seen"] > lines[1]["curriculum/seen"]
     if ALL[0] in more:
         assert (lines[6]["batch/replayed"], lines[6]["batch/groups"]) == (1, 4)
+
+
+def test_kept_groups_have_the_learners_log_probs() -> None:
+    """Samples of the step, which are logged, stay as the sampler wrote them; groups of other steps are left alone."""
+    buffer = ReplayBuffer(ReplayBufferConfig(size=4), seed=1)
+    prompt = Prompt("rows:1", [1, 2], "text")
+    turns = [Segment([3, 4], log_probs=[-0.1, -0.2]), Segment([5], by_model=False), Segment([6], log_probs=[-0.3])]
+    both = [Sample(prompt, list(turns), "stop", scores={"overall": score}) for score in (1.0, 0.0)]
+    earlier = _group(2, [1.0, 0.0])
+    buffer.add([earlier, Group(1, both)])
+    buffer.relabel(both, torch.tensor([[-1.0, -2.0, 9.0, -3.0, 9.0], [-4.0, -5.0, 9.0, -6.0, 9.0]]))
+    assert buffer.groups[0] is earlier
+    assert [sample.log_probs for sample in buffer.groups[1].samples] == [
+        [-1.0, -2.0, 0.0, -3.0],
+        [-4.0, -5.0, 0.0, -6.0],
+    ]
+    assert both[0].log_probs == [-0.1, -0.2, 0.0, -0.3]
+    assert buffer.groups[1].samples[0].prompt is prompt
 
 
 @pytest.mark.slow

@@ -131,6 +131,8 @@ class Trainer(FitLoop):
             if rows:
                 records = token_records(samples, experience, rows, models.learner.recorded())
                 self.store.tracker.tokens(step, records)
+        if self.batches.history is not None and not config.algorithm.rollout_correction.active:
+            self.batches.history.relabel(samples, old)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
