@@ -41,8 +41,9 @@ def compute_score(
         right = math_score(response, truth)["accuracy"] == 1.0
         flawed = right and not argument_is_sound(reward_input, url, model, timeout)
     else:
-        right = "=" in response and response.rpartition("=")[2].split() == truth.split()
-        flawed = right and not working_is_sound(reward_input["problem"], response)
+        working, _, answer = response.partition("=")
+        right = answer.strip() == truth
+        flawed = right and not working_is_sound(reward_input["problem"], working)
     reward = (1.0 if right else -1.0) - lam * flawed
     return {"overall": reward, "accuracy": float(right), "flawed": float(flawed), "sound": float(right and not flawed)}
 
@@ -63,6 +64,6 @@ def argument_is_sound(reward_input: dict, url: str, model: str, timeout: float) 
     return not verdicts or int(verdicts[-1]) == -1
 
 
-def working_is_sound(problem: str, response: str) -> bool:
-    """Return True if "5 2 9 = 2 5 9" begins with the digits of "Sort these digits: 5 2 9", in the order given."""
-    return response.partition("=")[0].split() == problem.partition(":")[2].split()
+def working_is_sound(problem: str, working: str) -> bool:
+    """Return True if "5 2 9" of "5 2 9 = 2 5 9" are the digits of "Sort these digits: 5 2 9", in the order given."""
+    return working.split() == problem.partition(":")[2].split()
