@@ -106,7 +106,7 @@ class EnvSession:
 
 
 class _naming:  # noqa: N801
-    """Turns what reading a result raises into the failure of a call: `BadResultError`, or an error of the result's own."""
+    """Turns what reading a result raises into the failure of a call."""
 
     def __init__(self, place: str) -> None:
         self._place = place

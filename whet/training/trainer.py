@@ -26,7 +26,7 @@ from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import Models, trained_models
 from whet.training.objective import Control, objective, warn_of_skips
 from whet.training.rollouts import Rollouts, validate
-from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
+from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs, settle_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.token_details import recorded_rows, token_records
@@ -117,6 +117,7 @@ class Trainer(FitLoop):
 
             metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
+        settle_log_probs(inputs, [sample for group in self.state.carried for sample in group.samples])
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
                 loss = objective(experience, config, weights)
@@ -126,11 +127,13 @@ class Trainer(FitLoop):
                 metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version, rows)
             if metrics.get("actor/update_skipped"):
                 warn_of_skips(metrics, step, self.console.warn)
-            with clock.stage("weights"):
-                self.publish(models.engine.version + 1)
             if rows:
                 records = token_records(samples, experience, rows, models.learner.recorded())
                 self.store.tracker.tokens(step, records)
+            if config.algorithm.replay_buffer.size:
+                settle_log_probs(inputs, samples, old)
+            with clock.stage("weights"):
+                self.publish(models.engine.version + 1)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
