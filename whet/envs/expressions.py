@@ -12,10 +12,8 @@ import re
 LONGEST = 10_000  # characters of an answer that is evaluated
 MOST_BITS = 4096  # of a number on the way to the result
 _LONG_EXPONENT = re.compile(r"(?<![\w.])[\d._]+[eE][+-]?\d{5}")  # 1e999999999 as a fraction has a billion digits
-_FUNCTIONS = frozenset(
-    ("sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log", "ln")
-    + ("sqrt", "abs", "Abs", "Integral")
-)
+_TRIGONOMETRIC = ("sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_FUNCTIONS = frozenset((*_TRIGONOMETRIC, "exp", "log", "ln", "sqrt", "abs", "Abs", "Integral"))
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr, ast.BitXor)
 _LONGEST_OPERAND = 2  # characters of a name in arithmetic: x, C, pi; longer ones may be texts of the scorer's own
 
@@ -52,10 +50,11 @@ def _check(node: ast.expr) -> None:
         for element in node.elts:
             _check(element)
     elif isinstance(node, ast.Dict):
-        for element in (*node.keys, *node.values):
-            if element is None:  # **other
+        for key, value in zip(node.keys, node.values):
+            if key is None:  # **other
                 raise _ActsError
-            _check(element)
+            _check(key)
+            _check(value)
     elif isinstance(node, ast.Name):
         if "_" in node.id:
             raise _ActsError

@@ -67,7 +67,7 @@ class ReasoningGymEnv:
         """Score the answer; a scorer that raises on it gives 0, and so does an answer that is a program."""
         entry, dataset = _entry(self._name, self._frozen, self._index), _dataset(self._name, self._frozen)
         answer = answer_in(action, "answer")
-        refused = not (is_harmless(answer) if _evaluates(type(dataset)) else is_short(answer))
+        refused = not (is_harmless(answer) if _evaluates(self._name, self._frozen) else is_short(answer))
         score, raised = 0.0, 0
         try:
             score = 0.0 if refused else float(dataset.score_answer(answer, entry=entry))
@@ -119,11 +119,12 @@ def _entry(name: str, frozen: str, index: int) -> dict[str, Any]:
     return entry
 
 
-@functools.cache
-def _evaluates(dataset: type) -> bool:
+@functools.lru_cache(maxsize=4096)
+def _evaluates(name: str, frozen: str) -> bool:
     """True if a scorer may run answers as Python: its module mentions one of the functions that do."""
-    modules = {each.__module__ for each in dataset.__mro__ if "score_answer" in vars(each)}
-    return any(_RUNS.search(inspect.getsource(sys.modules[name])) for name in modules)
+    classes = type(_dataset(name, frozen)).__mro__
+    modules = {each.__module__ for each in classes if "score_answer" in vars(each)}
+    return any(_RUNS.search(inspect.getsource(sys.modules[module])) for module in modules)
 
 
 def _dataset(name: str, frozen: str) -> Any:

@@ -37,10 +37,10 @@ def read_scores(value: Any) -> Scores:
     named = next((name for name in REWARDS if name in given), None)
     if named is None and given:
         raise BadResultError(f"scores need a reward, by one of the names {', '.join(REWARDS)}")
-    reward = None if named is None else numbers.pop(named, math.nan)
-    if reward is not None and not abs(reward) <= LARGEST:
-        raise BadResultError(f"{named} must be a number within ±{LARGEST:g}, not {given[named]!r:.50}")
-    return Scores(reward, numbers, None if end is None else str(end)[:100])
+    reward = 0.0 if named is None else numbers.pop(named, math.nan)
+    if not abs(reward) <= LARGEST:
+        raise BadResultError(f"{named} must be a number within ±{LARGEST:g}, not {given[str(named)]!r:.50}")
+    return Scores(None if named is None else reward, numbers, None if end is None else str(end)[:100])
 
 
 def printed_scores(text: str) -> Scores:
