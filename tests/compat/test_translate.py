@@ -54,6 +54,12 @@ def test_an_empty_switch_is_off() -> None:
     assert settings(f"{ACTOR}.use_kl_loss=")["algorithm.disable_kl"] is True
 
 
+def test_numbers_may_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMPLES", "4")
+    assert settings(f"{ROLLOUT}.n=${{oc.env:SAMPLES}}")["worker.rollout.n"] in (4, "4")
+    assert [each.key for each in made(f"{ROLLOUT}.n=${{oc.env:SAMPLES}}x").refused] == [f"{ROLLOUT}.n"]
+
+
 def test_files_are_joined_and_a_list_of_one_is_its_name() -> None:
     assert settings("data.train_files=['a.parquet', 'b.parquet']")["data.train_files"] == "a.parquet,b.parquet"
     assert settings("data.train_files=[a.parquet]")["data.train_files"] == "a.parquet"

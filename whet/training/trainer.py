@@ -26,7 +26,7 @@ from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import Models, trained_models
 from whet.training.objective import Control, objective, warn_of_skips
 from whet.training.rollouts import Rollouts, validate
-from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
+from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs, settle_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.token_details import recorded_rows, token_records
@@ -117,6 +117,7 @@ class Trainer(FitLoop):
 
             metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
+        settle_log_probs(inputs, [sample for group in self.state.carried for sample in group.samples])
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
                 loss = objective(experience, config, weights)
