@@ -43,9 +43,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    for name, game, rows in (("number_game", NumberGame, number_rows), ("tree_game", TreeGame, tree_rows)):
+    games = {"number_game": (NumberGame, "count", number_rows), "tree_game": (TreeGame, "depth", tree_rows)}
+    for name, (game, turns, rows) in games.items():
         options = load_config([f"config={FOLDER / name / 'config.yaml'}"]).worker.rollout.env_args
-        written = rows(Demonstrator(game, options, Random(chosen.seed)))
+        written = rows(Demonstrator(game, options, options[turns], Random(chosen.seed)))
         folder = chosen.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         for part, some in (("train", written[:-TEST_ROWS]), ("test", written[-TEST_ROWS:])):
@@ -56,26 +57,26 @@ def main() -> None:
 def number_rows(demonstrator: Demonstrator) -> list[Row]:
     """Return turns of those who touch the right tile, then of those who touch any."""
     right, other = 2600, 1560 + TEST_ROWS
-    return [demonstrator.played(demonstrator.rng.randrange(3), knows=i < right) for i in range(right + other)]
+    return [demonstrator.played(demonstrator.before(), knows=i < right) for i in range(right + other)]
 
 
 def tree_rows(demonstrator: Demonstrator) -> list[Row]:
-    """Return questions about one screen, then about two, then turns of those who touch any button among questions."""
-    rng = demonstrator.rng
+    """Return questions about one screen, then about as many as a game has, then turns of those who touch any button."""
     rows = [demonstrator.asked(0) for _ in range(22400)]
-    rows += [demonstrator.asked(rng.randrange(2)) for _ in range(3200)]
-    for _ in range(3200 + TEST_ROWS):
-        before, asks = rng.randrange(2), rng.random() < 0.25
-        rows.append(demonstrator.asked(before) if asks else demonstrator.played(before, knows=False))
-    return rows
+    rows += [demonstrator.asked(demonstrator.before()) for _ in range(3200)]
+    return rows + [demonstrator.played(demonstrator.before(), knows=False) for _ in range(1280 + TEST_ROWS)]
 
 
 class Demonstrator:
     """Conversations about games, each about a new one; the last turn is the one to learn."""
 
-    def __init__(self, game: type, options: dict[str, Any], rng: Random) -> None:
-        self._game, self._options, self.rng = game, options, rng
+    def __init__(self, game: type, options: dict[str, Any], turns: int, rng: Random) -> None:
+        self._game, self._options, self._turns, self.rng = game, options, turns, rng
         self._seeds = count(FIRST_SEED)
+
+    def before(self) -> int:
+        """Draw how many turns of a right game come before the one to learn."""
+        return self.rng.randrange(self._turns)
 
     def played(self, before: int, knows: bool) -> Row:
         """Play a game right for as many turns and end with one more, of a demonstrator who knows or does not."""
