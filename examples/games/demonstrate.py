@@ -61,10 +61,13 @@ def number_rows(demonstrator: Demonstrator) -> list[Row]:
 
 
 def tree_rows(demonstrator: Demonstrator) -> list[Row]:
-    """Return questions about one screen, then about as many as a game has, then turns of those who touch any button."""
+    """Return questions about one screen, then about as many as a game has; last, those who touch any button, too."""
     rows = [demonstrator.asked(0) for _ in range(22400)]
     rows += [demonstrator.asked(demonstrator.before()) for _ in range(3200)]
-    return rows + [demonstrator.played(demonstrator.before(), knows=False) for _ in range(1280 + TEST_ROWS)]
+    for _ in range(1920 + TEST_ROWS):
+        before, asks = demonstrator.before(), demonstrator.rng.random() < 0.25
+        rows.append(demonstrator.asked(before) if asks else demonstrator.played(before, knows=False))
+    return rows
 
 
 class Demonstrator:
