@@ -18,8 +18,8 @@ from whet.tracking import read_metrics
 
 RECIPES = recipes()
 # Least gain of a validation metric of the run checkpoints/whet/tiny, from its first to its last validation. Measured
-# gains are at least twice as large, of easyr1, minicpmo and vppo with other seeds too; what is not here is checked for a
-# run to its end.
+# gains are at least twice as large, those of easyr1, minicpmo and vppo with other seeds too; what is not here is
+# checked for a run to its end.
 GAINS: dict[str, tuple[str, float]] = {
     "char_count": ("val/accuracy", 0.12),
     "collabllm": ("val/accuracy", 0.15),
