@@ -16,16 +16,16 @@ import random
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset
 from gpu_large import WORKLOADS, Workload
 from gpu_part import StepMoments
-from gpu_trl import TimedTrainer
 from rollout_tail import ends_of
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
 
 
 def write_model(workload: Workload, folder: Path, device: str) -> int:
@@ -63,6 +63,8 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 def settings(workload: Workload, arguments: argparse.Namespace, ends: list[int], cuda: bool) -> GRPOConfig:
     """TRL's defaults but for what would slow it down here."""
+    from trl import GRPOConfig
+
     return GRPOConfig(
         output_dir=str(arguments.work / "out"),
         model_init_kwargs={"dtype": "bfloat16" if cuda else "float32"},
@@ -99,6 +101,9 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=0.3, help="vLLM's gpu_memory_utilization")
     parser.add_argument("--out", type=Path, help="a file for the result as JSON")
     arguments = parser.parse_args()
+    from datasets import Dataset
+    from gpu_trl import TimedTrainer
+
     workload, began, moments = WORKLOADS[arguments.workload], time.time(), StepMoments()
     cuda = workload.keys.get("trainer.device") != "cpu"
     vocabulary = write_model(workload, arguments.work / "model", "cuda" if cuda else "cpu")
