@@ -1,8 +1,8 @@
 """Write demonstrations of the games for `whet sft`: `python examples/games/demonstrate.py FOLDER`.
 
-They teach the tiny vision model the form of an action and what a tile or a button is. The first demonstrators choose
-the right one and the last ones choose any: what they leave is a model that writes `tap(x, y)` and touches tiles, but
-plays no better than chance. That choosing pays is left for reinforcement learning to find.
+They teach the tiny vision model the form of an action and what it sees, and leave the game for reinforcement learning.
+Number game: the first demonstrators touch the right tile and the last ones touch any. Tree game: questions ask where a
+colour is; who is told to open it touches any button.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from itertools import count
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -21,11 +22,11 @@ import pyarrow.parquet as pq
 FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER))
 from environments import NumberGame, TreeGame  # noqa: E402
-from phone.device import Device  # noqa: E402
 
 from whet.config import load_config  # noqa: E402
 
 FIRST_SEED = 1_000_000  # games that neither configs nor tests play
+TEST_ROWS = 64
 SCHEMA = pa.schema(
     [
         ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
@@ -33,64 +34,103 @@ SCHEMA = pa.schema(
     ]
 )
 
+Row = dict[str, Any]
+
 
 def main() -> None:
-    """Write train.parquet and test.parquet."""
+    """Write train.parquet and test.parquet into a folder for each game."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--right", type=int, default=4000, help="rows whose demonstrator chooses the right one")
-    parser.add_argument("--any", type=int, default=2400, help="rows whose demonstrator chooses any, which come last")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    rng, seeds = Random(chosen.seed), iter(range(FIRST_SEED, FIRST_SEED * 2))
-    for name, right, other in (("train", chosen.right, chosen.any), ("test", 0, 64)):
-        rows = [demonstration(rng, next(seeds), knows=i < right) for i in range(right + other)]
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), chosen.folder / f"{name}.parquet")
-    print(f"{chosen.right + chosen.any} demonstrations: {chosen.folder / 'train.parquet'}")
+    games = {"number_game": (NumberGame, "count", number_rows), "tree_game": (TreeGame, "depth", tree_rows)}
+    for name, (game, turns, rows) in games.items():
+        options = load_config([f"config={FOLDER / name / 'config.yaml'}"]).worker.rollout.env_args
+        written = rows(Demonstrator(game, options, options[turns], Random(chosen.seed)))
+        folder = chosen.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, some in (("train", written[:-TEST_ROWS]), ("test", written[-TEST_ROWS:])):
+            pq.write_table(pa.Table.from_pylist(some, SCHEMA), folder / f"{part}.parquet")
+        print(f"{len(written) - TEST_ROWS} demonstrations: {folder / 'train.parquet'}")
 
 
-def demonstration(rng: Random, seed: int, knows: bool) -> dict[str, Any]:
-    """Play a game right for some turns and end with one turn more, of a demonstrator who knows or does not."""
-    kind = NumberGame if rng.random() < 0.65 else TreeGame
-    options = tiny_options(kind)
-    env, turns = kind(**options), options["count" if kind is NumberGame else "depth"]
-    (message,) = env.reset(SimpleNamespace(extra={"seed": seed}, uid=str(seed), text="", messages=[]))
-    image, text = message["content"]
-    pictures, messages = [image["image"]], [{"role": "user", "content": f"<image>{text['text']}"}]
-    for _ in range(rng.randrange(turns)):
-        action = _tap(env.device, env.places()[0])
-        messages.append({"role": "assistant", "content": action})
-        picture, _, done, _ = env.step(action)
-        assert not done
-        pictures.append(picture)
-        messages.append({"role": "user", "content": "<image>"})
-    place = env.places()[0] if knows else rng.choice(env.places())
-    messages.append({"role": "assistant", "content": _tap(env.device, place)})
-    return {"messages": messages, "images": [{"bytes": _png(picture)} for picture in pictures]}
+def number_rows(demonstrator: Demonstrator) -> list[Row]:
+    """Return turns of those who touch the right tile, then of those who touch any."""
+    right, other = 2600, 1560 + TEST_ROWS
+    return [demonstrator.played(demonstrator.before(), knows=i < right) for i in range(right + other)]
 
 
-def tiny_options(kind: type) -> dict[str, Any]:
-    """Return the options of the tiny config, with a phone that gives no trouble."""
-    name = {NumberGame: "number_game", TreeGame: "tree_game"}[kind]
-    if name not in _OPTIONS:
-        rollout = load_config([f"config={FOLDER / name / 'config.yaml'}"]).worker.rollout
-        _OPTIONS[name] = {**rollout.env_args, "trouble": None}
-    return _OPTIONS[name]
+def tree_rows(demonstrator: Demonstrator) -> list[Row]:
+    """Return questions about one screen, then about as many as a game has; last, those who touch any button, too."""
+    rows = [demonstrator.asked(0) for _ in range(22400)]
+    rows += [demonstrator.asked(demonstrator.before()) for _ in range(3200)]
+    for _ in range(1920 + TEST_ROWS):
+        before, asks = demonstrator.before(), demonstrator.rng.random() < 0.25
+        rows.append(demonstrator.asked(before) if asks else demonstrator.played(before, knows=False))
+    return rows
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {}
+class Demonstrator:
+    """Conversations about games, each about a new one; the last turn is the one to learn."""
+
+    def __init__(self, game: type, options: dict[str, Any], turns: int, rng: Random) -> None:
+        self._game, self._options, self._turns, self.rng = game, options, turns, rng
+        self._seeds = count(FIRST_SEED)
+
+    def before(self) -> int:
+        """Draw how many turns of a right game come before the one to learn."""
+        return self.rng.randrange(self._turns)
+
+    def played(self, before: int, knows: bool) -> Row:
+        """Play a game right for as many turns and end with one more, of a demonstrator who knows or does not."""
+        env, said, picture = self._begin()
+        row: Row = {"messages": [], "images": []}
+        for turn in range(before + 1):
+            action = f"tap{self._point(env, knows or turn < before)}"
+            _add(row, said, picture, action)
+            if turn < before:
+                said, picture = _shown(env.step(action)[0])
+        return row
+
+    def asked(self, before: int) -> Row:
+        """Ask where the button is that leads on, after as many other questions."""
+        env, _, picture = self._begin()
+        row: Row = {"messages": [], "images": []}
+        for turn in range(before + 1):
+            point = self._point(env, True)
+            # "at (" has as many tokens as "tap(": the tiny model finds pictures by their distance.
+            _add(row, f"Where is {env.wanted}?<image>", picture, f"at {point}")
+            if turn < before:
+                _, picture = _shown(env.step(f"tap{point}")[0])
+        return row
+
+    def _begin(self) -> tuple[Any, str, Any]:
+        """Open a new game; return it with what is said at first and the screenshot."""
+        env, seed = self._game(**self._options), next(self._seeds)
+        (message,) = env.reset(SimpleNamespace(extra={"seed": seed}, uid=str(seed), text="", messages=[]))
+        said = "".join("<image>" if part["type"] == "image" else part["text"] for part in message["content"])
+        return env, said, next(part["image"] for part in message["content"] if part["type"] == "image")
+
+    def _point(self, env: Any, right: bool) -> str:
+        """Return the point of the right place, or of any."""
+        x, y = env.places()[0] if right else self.rng.choice(env.places())
+        width, height = env.device.size()
+        return f"({int(x * width)}, {int(y * height)})"
 
 
-def _tap(device: Device, place: tuple[float, float]) -> str:
-    width, height = device.size()
-    return f"tap({int(place[0] * width)}, {int(place[1] * height)})"
+def _shown(observation: Any) -> tuple[str, Any]:
+    """Return the text and the screenshot of an observation."""
+    return (
+        (observation["text"], observation["images"][0]) if isinstance(observation, dict) else ("<image>", observation)
+    )
 
 
-def _png(picture: Any) -> bytes:
+def _add(row: Row, said: str, picture: Any, reply: str) -> None:
+    """Append what was said and shown, and the reply."""
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()
+    row["messages"] += [{"role": "user", "content": said}, {"role": "assistant", "content": reply}]
+    row["images"].append({"bytes": buffer.getvalue()})
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ ELSEWHERE = {
     r"whet train worker\.rollout\.name=slow\.py:SPEC": "tests/training/test_outside_engine.py",
     r"whet reward bench .*": "tests/evals/rewards/test_bench.py::test_the_guide",
     r"python tools/parity\.py .*": "tests/tools/test_parity.py",
-    r"whet (sft|train) config=examples/games/(warm_start|number_game/config|tree_game/config)\.yaml.*": (
+    r"whet (sft|train) config=examples/games/(number|tree)_game/(warm_start|config)\.yaml.*": (
         "tests/games/test_training.py"
     ),
     r"whet train config=examples/games/android_gui/.*": "tests/games/test_android_gui.py",

@@ -67,6 +67,20 @@ def test_only_coming_nearer_to_the_leaf_than_before_earns() -> None:
     assert (seen, reward, done, info["end"], info["accuracy"]) == (None, 0, True, "wrong leaf", 0)
 
 
+def test_a_guided_game_names_the_next_button_before_each_screenshot() -> None:
+    env = TreeGame(size=[84, 84], depth=2, names="colours", guided=True, turns=6)
+    (first,) = env.reset(row(3))
+    told, image = first["content"]
+    way = env._app.leaf.path
+    assert (told["text"], image["type"]) == (f"Open {way[0]}.", "image")
+    assert env.step(tap(env, env.places()[1]))[0]["text"] == "Go back.<image>"
+    assert env.step("key(back)")[0]["text"] == f"Open {way[0]}.<image>"
+    assert env.step("tap it")[0]["text"].startswith(f"Open {way[0]}.<image>There is no action")
+    seen = env.step(tap(env, env.places()[0]))[0]
+    assert (seen["text"], len(seen["images"])) == (f"Open {way[1]}.<image>", 1)
+    assert env.step(tap(env, env.places()[0]))[3]["end"] == "found"
+
+
 def test_turns_without_an_action_are_answered_and_counted() -> None:
     env = NumberGame(**TINY)
     env.reset(row(2))

@@ -97,8 +97,8 @@ def needs_old_log_probs(config: Config, exact_log_probs: bool) -> bool:
     return not (one_update and own)
 
 
-def settle_log_probs(inputs: SignalInputs, samples: Sequence[Sample], old_BT: Tensor | None = None) -> None:
-    """Have episodes that a later step trains on keep the learner's log-probs, `old_BT` where they are known already.
+def settle_log_probs(inputs: SignalInputs, samples: Sequence[Sample]) -> None:
+    """Have episodes that a later step trains on keep the learner's log-probs.
 
     Of the sampler's, the last bits depend on when environments answered: a resumed run would not repeat them.
     """
@@ -106,7 +106,7 @@ def settle_log_probs(inputs: SignalInputs, samples: Sequence[Sample], old_BT: Te
     if not samples or not config.worker.rollout.plays_episodes or config.algorithm.rollout_correction.active:
         return
     if recomputes_old_log_probs(config, inputs.models.engine):
-        keep_log_probs(samples, version, inputs.models.learner.log_probs(samples) if old_BT is None else old_BT)
+        keep_log_probs(samples, version, inputs.models.learner.log_probs(samples))
 
 
 def reference_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:

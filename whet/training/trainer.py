@@ -127,13 +127,13 @@ class Trainer(FitLoop):
                 metrics |= models.learner.update(chosen, loss, step, mini_batch, advance, version, rows)
             if metrics.get("actor/update_skipped"):
                 warn_of_skips(metrics, step, self.console.warn)
+            with clock.stage("weights"):
+                self.publish(models.engine.version + 1)
             if rows:
                 records = token_records(samples, experience, rows, models.learner.recorded())
                 self.store.tracker.tokens(step, records)
-            if config.algorithm.replay_buffer.size:
-                settle_log_probs(inputs, samples, old)
-            with clock.stage("weights"):
-                self.publish(models.engine.version + 1)
+        if self.batches.history is not None and not config.algorithm.rollout_correction.active:
+            self.batches.history.relabel(samples, old)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
@@ -177,6 +177,14 @@ class Trainer(FitLoop):
         self._stage_ended = self.stages.observe(metrics)
         if self.stages.is_over:
             self.end_at(self.state.step)
+        self._end_if_learned()
+
+    def _end_if_learned(self) -> None:
+        """Make this the last step where too few prompts are left for another (`data.curriculum.retire_at`)."""
+        history, step = self.batches.history, self.state.step
+        if history is not None and step < self.total_steps and (learned := history.learned()):
+            self.console.warn(f"{learned}. The run ends with step {step}.")
+            self.end_at(step)
 
     def step_reported(self) -> None:
         """Go on to the next stage; groups sampled under the last one's settings are left behind."""
@@ -237,6 +245,7 @@ class Trainer(FitLoop):
             self.configure()
             self.control.load_state_dict(meta["control"])
             self.batches.load(checkpoint.path)
+            self._end_if_learned()
             restore_optimizers(checkpoint.path, self.trained, self.console.warn)
             restore_random(checkpoint.path / "rng.pt")
         else:

@@ -51,6 +51,10 @@ class PhoneEpisode:
         """Return the task, as the model reads it with the first screenshot."""
         raise NotImplementedError
 
+    def guide(self) -> str | None:
+        """Return what stands before each screenshot; None shows them alone, but for the goal with the first."""
+        return None
+
     def judge(self, action: Action) -> tuple[float, str | None]:
         """Return what an action has earned, and why the episode is over by it; None if it is not."""
         raise NotImplementedError
@@ -63,11 +67,11 @@ class PhoneEpisode:
         """Open the device and show its screen with the goal."""
         self.device = self.open(prompt)
         self._left = self._turns
-        text = self.goal(prompt)
+        text = self.guide() or self.goal(prompt)
         if self._replay:
             self._replay.begin(str(prompt.extra.get("seed", prompt.uid)), text)
         content = [{"type": "image", "image": self._look()}, {"type": "text", "text": text}]
-        return [{"role": "user", "content": content}]
+        return [{"role": "user", "content": content[::-1] if self.guide() else content}]
 
     def step(self, turn: str) -> tuple[Any, float, bool, dict[str, Any]]:
         """Do the action of a turn and show what came of it. A turn without one changes nothing and is told so."""
@@ -80,7 +84,7 @@ class PhoneEpisode:
             self._record(turn, 0.0)
             if not self._left:
                 return None, 0.0, True, {**self._ended("out of turns"), "invalid": 1}
-            return {"text": str(error), "images": [self._shown]}, 0.0, False, {"invalid": 1}
+            return self._told(self._shown, str(error)), 0.0, False, {"invalid": 1}
         before = self._shown
         perform(action, self.device, self._scaled)
         reward, end = self.judge(action)
@@ -94,7 +98,12 @@ class PhoneEpisode:
                 self._record(end, 0.0)
             return None, reward, True, {**self._ended(end), "invalid": 0}
         self.device.wait(self._settle)
-        return self._look(), reward, False, {"invalid": 0}
+        return self._told(self._look()), reward, False, {"invalid": 0}
+
+    def _told(self, picture: Image.Image, error: str = "") -> Any:
+        """Return a screenshot with what there is to say: an error after it, a guide before it."""
+        guide = self.guide() or ""
+        return {"text": f"{guide}<image>{error}", "images": [picture]} if guide or error else picture
 
     def _ended(self, end: str) -> dict[str, Any]:
         """Return what is reported of an episode that is over."""

@@ -26,6 +26,7 @@ class TreeGame(PhoneEpisode):
         depth: int = 3,
         branches: int = 3,
         names: str = "words",
+        guided: bool = False,
         trouble: Mapping[str, Any] | None = None,
         turns: int = 10,
         coordinates: str = "pixels",
@@ -36,7 +37,7 @@ class TreeGame(PhoneEpisode):
         super().__init__(turns, coordinates, settle, longest, replay)
         read_trouble(trouble)  # refuses what it does not know
         self._size, self._tree = screen_size(size), (depth, branches, names)
-        self._depth, self._trouble = depth, trouble or {}
+        self._depth, self._guided, self._trouble = depth, guided, trouble or {}
 
     def open(self, prompt: Any) -> Device:
         """Grow the tree and begin at its root."""
@@ -50,11 +51,22 @@ class TreeGame(PhoneEpisode):
         """Name the leaf; in a tree of colours, by the way to it."""
         return f"Open {self._app.leaf.name if self._app.head else ' then '.join(self._app.leaf.path)}."
 
+    def guide(self) -> str | None:
+        """Name the button of the current screen that leads to the leaf, if the game is guided."""
+        if not self._guided:
+            return None
+        here, way = self._app.here.path, self._app.leaf.path
+        return f"Open {self.wanted}." if here == way[: len(here)] else "Go back."
+
+    @property
+    def wanted(self) -> str:
+        """Return the name of the button that leads to the leaf."""
+        return self._app.leaf.path[len(self._app.here.path)]
+
     def places(self) -> list[tuple[float, float]]:
         """Return the middles of the buttons, the one that leads to the leaf first."""
         middles = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in self._app.boxes()]
-        way = self._app.leaf.path[len(self._app.here.path) :]
-        return sorted(middles, key=lambda middle: self._app.here.branches[middles.index(middle)].name != way[0])
+        return sorted(middles, key=lambda middle: self._app.here.branches[middles.index(middle)].name != self.wanted)
 
     def judge(self, action: Action) -> tuple[float, str | None]:
         """Pay for coming nearer than before."""
