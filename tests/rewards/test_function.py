@@ -77,6 +77,7 @@ def test_config_overrules_the_file_on_the_type(tmp_path):
         ("def f(a, b): pass", None, {}, ["takes (a, b)", "f(reward_inputs, ...)", "solution_str"]),
         ("def f(rows): pass", None, {}, ["takes (rows)", "worker.reward.reward_type", "REWARD_TYPE"]),
         ("def f(): pass", None, {}, ["takes (nothing)"]),
+        ("def f(prompts, completions, **columns): pass", None, {}, ["of TRL need three lines", "coming-from/trl.md"]),
         ("def f(predicts, ground_truths): pass", "sequential", {}, ["as a sequential function"]),
         ("def f(reward_input): pass", "group", {}, ["'group' is not one of batch, sequential"]),
         ("def f(reward_input, url): pass", None, {}, ["reward_function_kwargs"]),

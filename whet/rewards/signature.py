@@ -174,11 +174,13 @@ def _wrong_signature(parameters: Parameters, declared: str | None, source: Rewar
     takes = ", ".join(str(parameter) for parameter in parameters.values()) or "nothing"
     forms = [form for form in FORMS if declared is None or form.batch == (declared == "batch")]
     as_type = f" as a {declared} function" if declared else ""
+    of_trl = "completions" in parameters
     return (
         f"{KEY}: {source.function} in {source.path} takes ({takes}), which cannot be called{as_type}. Accepted: "
         + ", ".join(str(form) for form in forms)
         + f". A single parameter of another name is fine when {TYPE_KEY} or REWARD_TYPE in the file says "
         f'"batch" or "sequential"; further parameters need a default or a value in {KWARGS_KEY}.'
+        + (" Functions of TRL need three lines around them: docs/coming-from/trl.md." if of_trl else "")
     )
 
 

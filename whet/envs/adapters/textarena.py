@@ -228,7 +228,7 @@ def _made(argument: str, options: dict[str, Any]) -> Any:
 
 
 def _first(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
+    return next((line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))), "")[:200]
 
 
 ENV = TextArenaEnv
