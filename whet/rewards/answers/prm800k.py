@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 
 from whet.rewards.answers.hendrycks import mathd_form
 
@@ -18,6 +19,7 @@ _SIGNS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("·", "*
 _THOUSANDS = re.compile(r"(\d)(,)(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 _BRACKETS = "()[]"
+_PYTHON = re.compile(r"""['"\\;@]|__|\.\s*[^\W\d]""")  # texts, private names, attributes: no mathematics has them
 
 
 def grade(given: str, truth: str, variant: str = "mathruler") -> bool:
@@ -89,6 +91,9 @@ def _simplifies_to_zero(theirs: str, ours: str) -> bool:
     from sympy.parsing import sympy_parser
 
     text = f"({theirs})-({ours})"
+    # sympy's parser evaluates Python, whose names are compared in this form: a Roman numeral is a letter in it.
+    if _PYTHON.search(text) or unicodedata.normalize("NFKC", text) != text:
+        return False
     letters = {char for char in text.replace("sqrt", "").replace("frac", "") if char.isalpha()}
     if len(letters) > 2 or "^{" in text or "^(" in text or re.search(r"\^[0-9]+\^|\^[0-9][0-9]+", text):
         return False
