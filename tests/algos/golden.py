@@ -1,4 +1,4 @@
-"""Numbers that other trainers gave for the same inputs; kept beside the repository, not in it."""
+"""Numbers that other trainers gave for the same inputs: files beside the repository, and `peers.json` in it."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def tensor(rows: list) -> Tensor:
 def groups(names: list[str]) -> Tensor:
     """Group numbers for group names."""
     return torch.tensor([sorted(set(names)).index(name) for name in names])
+
+
+def peers() -> dict[str, Any]:
+    """Numbers that other implementations gave for the same inputs; `about` says which, and how."""
+    return json.loads(Path(__file__).with_name("peers.json").read_text(encoding="utf-8"))

@@ -94,7 +94,8 @@ def _by_score(name: str, signals: Signals) -> list[dict[int, float]]:
             lengths = [len(written[i]) for i in members]
             value = s - sum(n * x for n, x in zip(lengths, group)) / max(sum(lengths), 1)
         elif name == "gpg":
-            value = (s - mean(group)) * len(scores) / max(sum(x != 0 for x in scores), 1)
+            telling = sum(not _silent(signals, i) for i in range(len(scores)))
+            value = (s - mean(group)) * len(scores) / telling
         elif name in ("reinforce_plus_plus_baseline", "dr_grpo"):
             value = s - mean(group)
         elif name == "maxrl":

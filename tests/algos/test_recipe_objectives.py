@@ -100,10 +100,10 @@ def test_flowrl_log_z_makes_the_residuals_smallest() -> None:
 def test_sppo() -> None:
     scores = [1.0, 0.25, 0.25, 0.5, 0.5, 1.0]
     ours, _ = find_advantage("sppo")(_signals(scores), AlgorithmConfig())
-    # 1 beats both others; the two equal ones lose to it and draw; a pair of equals; a single response
-    np.testing.assert_allclose(ours[:, 0].numpy(), [0.5, -0.25, -0.25, 0.0, 0.0, 0.0], atol=1e-7)
+    # Everybody draws with itself. 1 beats both others; the two equal ones lose to it and draw; equals; a single one.
+    np.testing.assert_allclose(ours[:, 0].numpy(), [1 / 3, -1 / 6, -1 / 6, 0.0, 0.0, 0.0], atol=1e-7)
     assert torch.all(ours[torch.tensor(MASK) == 0] == 0)
-    rng = np.random.default_rng(5)
+    ours, rng = ours.double(), np.random.default_rng(5)
     old = -rng.random(MASK.shape) - 0.1
     new = old + rng.normal(size=MASK.shape) * 0.2
     inputs = LossInputs(*(torch.tensor(each, dtype=torch.float64) for each in (new, old, ours.numpy(), MASK)))
@@ -205,9 +205,10 @@ def test_prime(gamma: float, norm: str) -> None:
         others = [i for i in _members(row) if i != row]
         if not others:
             continue
-        baseline, later = mean(means[i] for i in others), 0.0
+        n, later = len(others) + 1, 0.0
+        baseline = sum(means[i] for i in _members(row)) / (n - 1)
         for t in reversed(np.flatnonzero(MASK[row])):
-            later = rewards[row, t] - baseline + gamma * later
+            later = rewards[row, t] * n / (n - 1) - baseline + gamma * later
             raw[row, t] = 0.5 * later + SCORES[row] - mean(SCORES[i] for i in others)
     np.testing.assert_allclose(returns.numpy(), raw, rtol=1e-5, atol=1e-6)
     inside = raw[MASK == 1]

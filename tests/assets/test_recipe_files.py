@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import json
 import math
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -49,6 +54,12 @@ def test_infigui_reward(response: str, truth: Any, reward: float) -> None:
     assert score["overall"] == pytest.approx(reward)
 
 
+@pytest.mark.parametrize("truth", [[1, 2], "[0, 0, 1]", {"x1": 3}, [0, 0, None, 1]])
+def test_infigui_names_a_truth_that_is_no_box(truth: Any) -> None:
+    with pytest.raises(ValueError, match="is no box"):
+        _module("infigui_g1", "reward").compute_score({"response": "[1, 2]", "ground_truth": truth})
+
+
 def test_fapo_reward() -> None:
     score = _module("fapo", "reward").compute_score
     row = {"problem": "Sort these digits: 5 2 9", "ground_truth": "2 5 9"}
@@ -59,6 +70,33 @@ def test_fapo_reward() -> None:
         assert score(row | {"response": response}, lam=0.0)["overall"] == (1.0 if found["accuracy"] else -1.0)
 
 
+@pytest.mark.parametrize(
+    ("response", "verdict", "reward"),
+    [
+        ("17 + 17 = 34\nAnswer: 34", "\\boxed{-1}", 1.0),
+        ("I guess.\nAnswer: $\\boxed{34}$", "Step 0 guesses: \\boxed{-1}? No: \\boxed{0}", 0.0),
+        ("Answer: 34", "I cannot tell.", 1.0),
+        ("Answer: 34", None, 1.0),
+        ("Answer: 35", "unasked", -1.0),
+        ("", "unasked", -1.0),
+    ],
+)
+def test_fapo_asks_for_the_first_wrong_step(
+    response: str, verdict: str | None, reward: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fapo, asked = _module("fapo", "reward"), []
+
+    def answer(request: Any, timeout: float) -> io.BytesIO:
+        asked.append(json.loads(request.data)["messages"][0]["content"])
+        return io.BytesIO(json.dumps({"choices": [{"message": {"content": verdict}}]}).encode())
+
+    monkeypatch.setattr(fapo.urllib.request, "urlopen", answer)
+    row = {"prompt": "What is 17 + 17? {}", "ground_truth": "34", "response": response}
+    assert fapo.compute_score(row, url="http://there/v1")["overall"] == reward
+    assert len(asked) == (verdict != "unasked")  # wrong answers are not examined
+    assert all(part in said for said in asked for part in (row["prompt"], row["ground_truth"], response))
+
+
 def test_r1_reward() -> None:
     score = _module("r1", "reward").compute_score
     assert score("<think>so</think> \\boxed{1 2}", "1 2") == {"overall": 1.0, "accuracy": 1.0, "format": 1.0}
@@ -66,6 +104,7 @@ def test_r1_reward() -> None:
     assert score("1 2", "1 2")["overall"] == 0.0  # no thoughts
     assert score("<think>so</think> <think> 1 2", "1 2")["format"] == 0.0
     assert score("<think>so</think> 3", "1 2")["overall"] == pytest.approx(0.1)
+    assert score(r"<think>so</think> \boxed{\frac{\sqrt{2}}{2}}", r"\frac{\sqrt{2}}{2}")["accuracy"] == 1.0
 
 
 def test_zoom_shows_the_part_that_was_asked_for() -> None:
@@ -105,6 +144,46 @@ def test_the_user_without_a_model_answers_and_pays() -> None:
     other = make()
     other.reset(Prompt("rows:1", [], "", extra={"secret": "3"}))
     assert other.step("three")[1:3] == (-1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("last", "success"),
+    [("So it is 1,250.", 1), ("It is $1250.00", 1), ("12509", 0), ("1 2 3 1250 9", 0), ("", 0), ("Which pens?", 0)],
+)
+def test_a_conversation_succeeds_with_the_number_that_was_meant(
+    last: str, success: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = _module("collabllm", "user")
+    replies = iter(["Tom has some.", "[[DONE]]"])
+    monkeypatch.setattr(module.Conversation, "reply", lambda self: next(replies))
+    talk = module.Conversation("http://there/v1", "user", budget=10)
+    talk.reset(Prompt("rows:1", [], "", answer="1250", extra={"intent": "count", "prompt": "How many?"}))
+    assert talk.step(_said("How many has Tom?", 3)) == ("Tom has some.", 0.0, False, {})
+    _, reward, done, about = talk.step(_said(last, 2))
+    assert (done, about["end"], about["accuracy"]) == (True, "done", success)
+    assert reward == pytest.approx(success - 0.5 * 5 / 10)
+
+
+def _said(text: str, tokens: int) -> Any:
+    class Action(str):
+        ids = tuple(range(tokens))
+
+    return Action(text)
+
+
+def test_spin_demonstrations_of_chats(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    pq.write_table(
+        pa.Table.from_pylist([{"real": chat}, {"real": chat[:1]}, {"real": chat * 2}]), tmp_path / "x.parquet"
+    )
+    prepare, folder = _module("spin", "prepare"), tmp_path / "rows"
+    prepare.main([str(tmp_path / "x.parquet"), str(folder)])
+    rows = [json.loads(line) for name in ("test", "train") for line in (folder / f"{name}.jsonl").open()]
+    assert rows == [{"prompt": chat[:1], "response": "Hello"}] * 2
+    for wrong in ("none.parquet", "y.parquet"):
+        pq.write_table(pa.Table.from_pylist([{"text": "x"}]), tmp_path / "y.parquet")
+        with pytest.raises(SystemExit, match=r"there is no file|neither a column real nor messages"):
+            prepare.main([str(tmp_path / wrong), str(folder)])
 
 
 def test_conversations_of_gsm8k() -> None:

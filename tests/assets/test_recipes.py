@@ -69,8 +69,8 @@ def test_a_copy_is_complete(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["recipe", "dapo", "mine", "--copy"]) == 0
-    assert main(["recipe", "dapo", "mine"]) == 2
-    assert "run it with: cd mine && whet train config=tiny.yaml" in capsys.readouterr().err
+    assert main(["recipe", "dapo", "mine", "trainer.max_steps=9"]) == 2
+    assert "run it with: cd mine && whet train config=tiny.yaml trainer.max_steps=9" in capsys.readouterr().err
     config = load_job("train", ["config=mine/tiny.yaml"], examples_folder())
     assert config.algorithm.filter_groups.enable
     assert config.worker.actor.clip_ratio_high == 0.28
@@ -87,7 +87,8 @@ def test_a_copy_is_complete(
         (["--copy"], "takes the name of a recipe"),
         (["dapo", "full"], "is not an empty folder"),
         (["dapo", "full/file"], "is not an empty folder"),
-        (["dapo", "full/file/below"], "cannot be written"),
+        (["dapo", "full/file/below"], "name a folder that can: whet recipe dapo FOLDER"),
+        (["dapo", ""], "at most one folder"),
         (["dapo", "trainer.max_steps"], "is a key without a value"),
     ],
 )
@@ -119,6 +120,19 @@ def test_a_wrong_description_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(UserError, match=r"recipe\.yaml"):
         read_recipe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "takers"),
+    [
+        ("fapo", ["config=tiny_outcome.yaml", "config=tiny.yaml"]),  # not the supervised stage
+        ("open_math_reasoning", ["config=tiny.yaml"]),
+        ("genrm_remote", ["tiny.py"]),
+    ],
+)
+def test_arguments_go_to_the_training(name: str, takers: list[str]) -> None:
+    commands = find_recipe(name).commands(["trainer.max_steps=2"])
+    assert [words[-2] for words in commands if words[-1] == "trainer.max_steps=2"] == takers
 
 
 def test_find_by_name() -> None:

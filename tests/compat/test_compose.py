@@ -55,6 +55,7 @@ def test_what_the_original_refuses_has_a_reason(argument: str, word: str) -> Non
         "+trainer.max_actor_ckpt_to_keep=3",  # null there, so that it may be "added"
         "data.custom_cls={path: x.py}",
         "hydra.run.dir=x",
+        "trainer.experiment_name=${now:%Y-%m-%d}_x",
         "reward.custom_reward_function.path=x.py",  # of a later version
         "model_engine=megatron",
     ],

@@ -34,6 +34,7 @@ COMMANDS = {
 EXPECTED: list[tuple[str, dict[str, Any]]] = [
     ("worker.actor.clip_ratio_high", {"verl": 0.2, "or1": 0.2, "easyr1": 0.3, "vppo yaml": 0.28}),
     ("worker.actor.clip_ratio_low", {"verl": 0.2, "or1": 0.2, "easyr1": 0.2}),
+    ("worker.actor.ppo_kl_coef", {"verl": 0.1, "or1": 1.0}),
     ("algorithm.disable_kl", {"verl": True, "or1": True, "easyr1": False, "easyr1 yaml": False, "vppo yaml": True, "verl kl": False}),
     ("algorithm.use_kl_loss", {"verl kl": True, "easyr1": False, "easyr1 yaml": True, "vppo yaml": False}),
     ("algorithm.kl_penalty", {"verl kl": "low_var_kl", "easyr1": "kl", "easyr1 yaml": "low_var_kl"}),

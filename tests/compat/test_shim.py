@@ -24,16 +24,18 @@ ray job submit --address=http://x:1 --working-dir . -- python3 -m verl.trainer.m
 python3 -m torch.distributed.run --nproc_per_node=2 verl/trainer/sft_trainer.py x=1
 python -W ignore verl/trainer/main_generation.py data.n_samples=2
 python3 examples/data_preprocess/gsm8k.py --local_dir x
-PATH=/usr/bin:/bin python3 -m verl.trainer.main_ppo after=path
+PATH=/usr/bin:/bin python3 -m verl.trainer.main_ppo 'after=${oc.env:LENGTH}'
 touch done
 """
 
 
 def test_calls_are_found_in_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LENGTH", "")
     (tmp_path / "inner").mkdir()
     (tmp_path / "run.sh").write_text(SCRIPT)
     found = record(VERL, ["bash", "run.sh", "trainer.nnodes=2"])
+    assert os.environ["LENGTH"] == "7"  # which the last call names, and the script has set
     assert found.code == 0
     assert (tmp_path / "inner" / "done").exists()
     assert [call["module"] for call in found.entries] == [

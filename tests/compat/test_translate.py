@@ -54,6 +54,12 @@ def test_an_empty_switch_is_off() -> None:
     assert settings(f"{ACTOR}.use_kl_loss=")["algorithm.disable_kl"] is True
 
 
+def test_numbers_may_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMPLES", "4")
+    assert settings(f"{ROLLOUT}.n=${{oc.env:SAMPLES}}")["worker.rollout.n"] in (4, "4")
+    assert [each.key for each in made(f"{ROLLOUT}.n=${{oc.env:SAMPLES}}x").refused] == [f"{ROLLOUT}.n"]
+
+
 def test_files_are_joined_and_a_list_of_one_is_its_name() -> None:
     assert settings("data.train_files=['a.parquet', 'b.parquet']")["data.train_files"] == "a.parquet,b.parquet"
     assert settings("data.train_files=[a.parquet]")["data.train_files"] == "a.parquet"
@@ -68,7 +74,7 @@ def test_micro_batches_are_made_to_fit() -> None:
 
 
 def test_clipping() -> None:
-    assert settings(f"{ACTOR}.clip_ratio_low=10")["worker.actor.clip_ratio_low"] == pytest.approx(1, abs=1e-6)
+    assert settings(f"{ACTOR}.clip_ratio_low=10")["worker.actor.clip_ratio_low"] == 1
     wide = settings(f"{ACTOR}.clip_ratio=0.1", f"{ACTOR}.clip_ratio_low=null", f"{ACTOR}.clip_ratio_high=null")
     assert (wide["worker.actor.clip_ratio_low"], wide["worker.actor.clip_ratio_high"]) == (0.1, 0.1)
     assert settings(f"{ACTOR}.clip_ratio=0.3", system="or1")["worker.actor.clip_ratio_low"] == 0.3

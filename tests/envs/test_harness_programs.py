@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from whet.envs.harness.programs import complaint, taken_names
+from whet.envs.harness.scores import Scores, read_scores
+from whet.envs.observations import BadResultError
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,14 @@ def test_functions_that_cannot_be_called(function: Any) -> None:
 def test_what_a_program_has_to_say(program: str, said: str) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert complaint(ended.stderr) == said
+
+
+def test_scores_besides_the_reward_are_left_out_where_they_are_no_numbers() -> None:
+    given = {"score": True, "nan": float("nan"), "huge": 10**400, "text": "x", "n": 2, "end": "won"}
+    assert read_scores(given) == Scores(1.0, {"n": 2.0}, "won")
+
+
+@pytest.mark.parametrize("reward", [10**400, 1e9, float("-inf"), "1", None])
+def test_a_reward_that_is_no_number_is_named(reward: Any) -> None:
+    with pytest.raises(BadResultError, match="overall must be a number within"):
+        read_scores({"overall": reward})

@@ -59,7 +59,15 @@ def test_wrong_observations_are_named(value: Any, said: str) -> None:
 
 
 def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> None:
-    info = {"moves": 3, "won": True, "ratio": np.float32(0.5), "note": "text", "bad": float("nan"), "end": "won"}
+    info = {
+        "moves": 3,
+        "won": True,
+        "ratio": np.float32(0.5),
+        "note": "text",
+        "bad": float("nan"),
+        "huge": 10**400,
+        "end": "won",
+    }
     answer = read_answer(("x", np.float64(1.5), np.bool_(False), info), "user")
     assert (answer.reward, answer.done, answer.end) == (1.5, False, "won")
     assert answer.info == {"moves": 3.0, "won": 1.0, "ratio": 0.5}
@@ -73,6 +81,7 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
         (("x", "1", True, {}), "the reward (second value of step) must be a number within ±1e+06, not a str"),
         (("x", float("nan"), True, {}), "not nan"),
         (("x", 1e9, True, {}), "not 1000000000.0"),
+        (("x", -(10**400), True, {}), "not -1000000"),
         (("x", 1.0, "yes", {}), "done (third value of step) must be True or False, not a str"),
         (("x", 1.0, True, [1]), "info (fourth value of step) must be a dict, not a list"),
         ((None, 1.0, False, {}), "is None and done is False"),

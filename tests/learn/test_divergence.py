@@ -1,4 +1,4 @@
-"""Divergences from a teacher against float64 sums over the vocabulary, and against TRL's formula."""
+"""Divergences from a teacher against float64 sums over the vocabulary, and against TRL's numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from algos.golden import peers
 from torch import Tensor
-from torch.nn import functional as F
 
 from whet.learn import log_probs
 from whet.learn.divergence import between, divergence
@@ -65,32 +65,20 @@ def test_like_float64(
         assert np.abs(ours.detach().double().numpy() - _by_hand(s, t, name, beta)).max() < tolerance
 
 
-def _trl(student: Tensor, teacher: Tensor, beta: float, temperature: float) -> Tensor:
-    """`generalized_jsd_loss` of TRL's GKD trainer as it is published, reduction left out: (N,) from logits."""
-    student, teacher = (F.log_softmax(each / temperature, dim=-1) for each in (student, teacher))
-    if beta == 0:
-        values = F.kl_div(student, teacher, reduction="none", log_target=True)
-    elif beta == 1:
-        values = F.kl_div(teacher, student, reduction="none", log_target=True)
-    else:
-        weight = torch.tensor(beta, dtype=student.dtype)
-        mixture = torch.logsumexp(torch.stack([student + torch.log(1 - weight), teacher + torch.log(weight)]), dim=0)
-        of_teacher = F.kl_div(mixture, teacher, reduction="none", log_target=True)
-        of_student = F.kl_div(mixture, student, reduction="none", log_target=True)
-        values = beta * of_teacher + (1 - beta) * of_student
-    return values.sum(-1)
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_value_and_gradient_like_trl(beta: float) -> None:
-    ours, theirs = _inputs(torch.float64), _inputs(torch.float64)
-    student, teacher = theirs[0] @ theirs[1].t() + theirs[2], theirs[3] @ theirs[4].t() + theirs[5]
-    expected, found = _trl(student, teacher, beta, 0.8), _ours(ours, 0.8, "jsd", beta)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
-    scale = torch.linspace(-1, 2, N, dtype=torch.float64)
-    expected_grads = torch.autograd.grad((expected * scale).sum(), theirs[:3])
-    for grad, reference in zip(torch.autograd.grad((found * scale).sum(), ours[:3]), expected_grads):
-        torch.testing.assert_close(grad, reference, atol=1e-12, rtol=1e-10)
+    """`generalized_jsd_loss` of TRL's GKD trainer at temperature 0.8; hidden states are logits of an identity head."""
+    given = peers()["gkd"]
+    student, teacher = (torch.tensor(given[name], dtype=torch.float64).flatten(0, 1) for name in ("student", "teacher"))
+    head = Head(torch.eye(student.shape[1], dtype=torch.float64), None, None)
+    student.requires_grad_()
+    found = divergence(student, head, teacher, head, 0.8, "jsd", beta).sum()
+    expected = given["jsd"][str(beta)]
+    assert float(found) == pytest.approx(expected["loss"], rel=1e-8)
+    grad = torch.autograd.grad(found, student)[0]
+    torch.testing.assert_close(
+        grad, torch.tensor(expected["grad"], dtype=torch.float64).flatten(0, 1), atol=1e-8, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("policy", "teacher"), [(V, V + 4), (V, V - 5)])

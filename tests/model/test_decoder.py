@@ -177,6 +177,6 @@ def test_decoding_over_pages_gives_the_same_as_a_whole_pass(name: str) -> None:
     for t in range(9):
         slots = table[:, t // 4].long() * 4 + t % 4
         lengths = torch.full((2,), t + 1, dtype=torch.int32, device=DEVICE)
-        how = PagedAttention(cache, table, slots, lengths, splits=1)
+        how = PagedAttention(cache, table, slots, lengths)
         logits = head_of(model).logits(hidden_states(model, ids[:, t].contiguous(), positions[t].repeat(2), how))
         torch.testing.assert_close(logits, expected[:, t], rtol=1e-3, atol=1e-3)

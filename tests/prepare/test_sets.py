@@ -46,10 +46,17 @@ AIME = [
 ]
 
 
+ASKED = (
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\nRemember to put your answer on its "
+    'own line after "Answer:".'
+)
+
+
 def _dapo(index: str, text: str, truth: str) -> dict[str, Any]:
     return {
         "data_source": "math_dapo",
-        "prompt": [{"content": f"{text} End with Answer:", "role": "user"}],
+        "prompt": [{"content": ASKED.format(text), "role": "user"}],
         "ability": "MATH",
         "reward_model": {"ground_truth": truth, "style": "rule-lighteval/MATH_v2"},
         "extra_info": {"index": index},
@@ -164,6 +171,13 @@ def test_dapo_keeps_one_of_each_problem(whet: Run) -> None:
     assert rows[0]["prompt"] == DAPO[0]["prompt"]
     assert "2 × duplicate" in Path("out/README.md").read_text()
     assert name_for(rows[0]["data_source"]) == "math_dapo"
+
+
+def test_dapo_in_whets_schema_is_the_problem_alone(whet: Run) -> None:
+    other = [{"role": "user", "content": "3+3? End with Answer:"}]
+    several = _dapo("d", "First.\n\nSecond?", "8")
+    rows = prepared(whet, "dapo17k", [*DAPO, _dapo("c", "", "6") | {"prompt": other}, several], "train")
+    assert [row["prompt"] for row in rows] == ["1+1?", "2+2?", other, "First.\n\nSecond?"]
 
 
 def test_hh_rlhf_both_layouts(whet: Run) -> None:

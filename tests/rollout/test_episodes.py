@@ -217,6 +217,16 @@ class WrongType(Game):
         return "just text" if self.turn == 2 and Game.opened[0] is self else answer
 
 
+class Unreadable(Game):
+    class Text(str):
+        def __str__(self) -> str:
+            raise KeyError("lazy")
+
+    def step(self, action: str) -> Any:
+        answer = super().step(action)
+        return (self.Text("x"), *answer[1:]) if self.turn == 2 and Game.opened[0] is self else answer
+
+
 @pytest.mark.parametrize(
     ("env", "kind", "said"),
     [
@@ -224,6 +234,7 @@ class WrongType(Game):
         (Hangs, "timeout", "step of turn 2 did not finish within 1 s (it stood at "),
         (HangsAsync, "timeout", "step of turn 2 did not finish within 1 s"),
         (WrongType, "bad result", "step of turn 2 returned a wrong value: step must return the four values"),
+        (Unreadable, "bad result", "step of turn 2 returned what cannot be read: KeyError: 'lazy' ("),
     ],
 )
 def test_an_environment_that_fails_costs_its_own_sample(

@@ -262,7 +262,7 @@ def infinite(base_url: str, api_key: str, row: dict[str, Any]) -> Any:
         (exits, "raised", "agent raised SystemExit: 3"),
         (wrong, "bad result", "agent returned a wrong value: expected a number"),
         (none, "bad result", "agent gave no reward"),
-        (infinite, "bad result", "agent returned a wrong value: reward of the scores must be a finite number"),
+        (infinite, "bad result", "agent returned a wrong value: reward must be a number within ±1e+06, not nan"),
     ],
 )
 def test_a_harness_that_fails_keeps_what_was_written_and_scores_nothing(

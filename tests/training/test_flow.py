@@ -93,6 +93,13 @@ def test_a_replay_ends_with_the_same_bits(run, tmp_path, few_rows, reward):
         ).read_bytes()
 
 
+def test_a_replay_of_fewer_steps_than_the_run_has_is_refused_at_once(run, tmp_path, few_rows, reward):
+    code, text = train(tmp_path, *few_rows, *ASYNC, reward, f"trainer.replay={run}", "trainer.max_steps=11")
+    assert code == 2
+    assert f"trainer.replay={run}: that run has recorded steps 1 to 8, and this one has 11" in text
+    assert "step  1/11" not in text
+
+
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_killed_and_replayed(tmp_path, few_rows, reward, kills):
     """After any number of kills the schedule is whole: each prompt once, and a replay gives the same bits."""

@@ -8,19 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from algos.golden import peers
 from whet_process import outcome, run_folder, settled, train
 
 from whet.algos import find_advantage
 from whet.algos.registry import Signals
 from whet.config import load_config
 from whet.config.checks.train import check_config
+from whet.config.examples import examples_folder
 from whet.config.schema.algorithm import AlgorithmConfig, ReplayBufferConfig
 from whet.config.schema.data import CurriculumConfig
 from whet.errors import UserError
 from whet.training.pass_rates import EXPECTED, PassRates
 from whet.training.replay_buffer import ReplayBuffer
 from whet.training.role_baselines import BASELINE, RoleBaselines
-from whet.types import Group, Prompt, Sample
+from whet.types import Group, Prompt, Sample, Segment
 
 
 def _group(row: int, scores: list[float], version: int = 0, **extra: str) -> Group:
@@ -81,6 +83,7 @@ def test_solved_rows_retire_and_the_last_ones_are_named() -> None:
     assert all(1 not in rates.choose(5) for _ in range(20))
     drawn = Counter(row for _ in range(400) for row in rates.choose(2))  # without enable, equal chances for the rest
     assert all(drawn[row] == pytest.approx(160, abs=50) for row in (0, 2, 3, 4, 5))
+    assert rates.learned(5) is None
     with pytest.raises(UserError, match=r"retire_at=0\.9 has retired all but 5 of 6 rows"):
         rates.choose(6)
 
@@ -89,8 +92,8 @@ def test_role_baselines_by_hand() -> None:
     roles = RoleBaselines(AlgorithmConfig(rae_key="seat", rae_decay=0.5))
     groups = [_group(0, [1.0, 0.0], seat="first"), _group(1, [-1.0], seat="second", data_source="poker")]
     roles.observe(groups)
-    assert [sample.scores[BASELINE] for sample in groups[0].samples] == [0.5, 0.25]
-    assert groups[1].samples[0].scores[BASELINE] == -0.5
+    assert [sample.scores[BASELINE] for sample in groups[0].samples] == [0.0, 0.5]  # before each is counted
+    assert groups[1].samples[0].scores[BASELINE] == 0.0
     assert roles.state_dict() == {"first": 0.25, "poker/second": -0.5}
     with pytest.raises(UserError, match="rows:4: has no column seat"):
         roles.observe([_group(4, [1.0])])
@@ -99,6 +102,16 @@ def test_role_baselines_by_hand() -> None:
     signals = Signals(mask, rewards, torch.arange(3), mask, scores={BASELINE: torch.tensor([0.5, 0.25, -0.5])})
     ours, _ = find_advantage("rae")(signals, AlgorithmConfig())
     assert ours[:, 0].tolist() == [0.5, -0.25, -0.5]
+
+
+def test_role_baselines_like_their_authors() -> None:
+    given = peers()["rae"]
+    roles = RoleBaselines(AlgorithmConfig(rae_decay=given["decay"]))
+    games = [_group(row, [reward], role="first") for row, reward in enumerate(given["rewards"])]
+    roles.observe(games[:3])
+    roles.observe(games[3:])
+    gains = [group.samples[0].reward - group.samples[0].scores[BASELINE] for group in games]
+    assert gains == pytest.approx(given["advantages"], abs=1e-9)
 
 
 def test_spo_by_hand() -> None:
@@ -156,12 +169,14 @@ ALL = (
 )
 
 
+# Turns that are decoded together depend on when the tool answers; what is kept of them must not.
+EPISODES = (f"config={examples_folder()}/agents/calculator/config.yaml", *ALL, "trainer.experiment_name=quickstart")
 PRIME = ("algorithm.adv_estimator=prime", "algorithm.prime.lr=1e-3")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon"), PRIME]
+    "more", [ALL, ("algorithm.adv_estimator=spo",), (*ALL, "worker.actor.optim.strategy=muon"), PRIME, EPISODES]
 )
 def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
     code, text = train(tmp_path / "whole", *more)
@@ -185,3 +200,35 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(more: tuple[str, ...], tmp_p
         assert lines[6]["curriculum/seen"] > lines[1]["curriculum/seen"]
     if ALL[0] in more:
         assert (lines[6]["batch/replayed"], lines[6]["batch/groups"]) == (1, 4)
+
+
+def test_kept_groups_have_the_learners_log_probs() -> None:
+    """Samples of the step, which are logged, stay as the sampler wrote them; groups of other steps are left alone."""
+    buffer = ReplayBuffer(ReplayBufferConfig(size=4), seed=1)
+    prompt = Prompt("rows:1", [1, 2], "text")
+    turns = [Segment([3, 4], log_probs=[-0.1, -0.2]), Segment([5], by_model=False), Segment([6], log_probs=[-0.3])]
+    both = [Sample(prompt, list(turns), "stop", scores={"overall": score}) for score in (1.0, 0.0)]
+    earlier = _group(2, [1.0, 0.0])
+    buffer.add([earlier, Group(1, both)])
+    buffer.relabel(both, torch.tensor([[-1.0, -2.0, 9.0, -3.0, 9.0], [-4.0, -5.0, 9.0, -6.0, 9.0]]))
+    assert buffer.groups[0] is earlier
+    assert [sample.log_probs for sample in buffer.groups[1].samples] == [
+        [-1.0, -2.0, 0.0, -3.0],
+        [-4.0, -5.0, 0.0, -6.0],
+    ]
+    assert both[0].log_probs == [-0.1, -0.2, 0.0, -0.3]
+    assert buffer.groups[1].samples[0].prompt is prompt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("algorithm.filter_groups.enable=true", "data.mini_rollout_batch_size=4")])
+def test_a_run_whose_rows_are_retired_is_saved(more: tuple[str, ...], tmp_path: Path, quickstart: Path) -> None:
+    few = ("data.max_train_rows=8", "data.curriculum.retire_at=0.01", "data.curriculum.retire_after=1")
+    code, text = train(tmp_path, *few, *more, "trainer.max_steps=40")
+    assert code == 0, text
+    assert "the data is learned. The run ends with step" in text
+    (saved,) = run_folder(tmp_path).glob("global_step_*")
+    assert saved.name != "global_step_40"
+    code, text = train(tmp_path, *few, *more, "trainer.max_steps=40")
+    assert code == 0, text
+    assert "nothing was trained: this run has finished" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,13 +13,16 @@ from tiny_models import tiny_llama
 from whet_process import run_folder, train
 
 from whet.algos.registry import SIGNALS
+from whet.config import load_config
 from whet.config.schema.actor import ActorConfig
 from whet.learn import log_probs
 from whet.learn.distributions import sum_pi_squared, sum_pi_squared_all
 from whet.model.load import Head
 from whet.tracking import read_metrics
 from whet.training import signals
+from whet.types import Prompt, Sample, Segment
 
+EPISODES = ("worker.rollout.env=single_turn",)
 SHORT = ("trainer.max_steps=2", "trainer.val_freq=-1", "trainer.save_freq=-1", "trainer.val_before_train=false")
 
 
@@ -115,3 +119,18 @@ def test_the_baseline_is_the_greedy_responses_score(tmp_path: Path, few_rows: tu
     assert len(set(scores.values())) > 1
     for row in _samples(run, 1):
         assert row["advantage"] == pytest.approx(row["reward"] - scores[row["prompt"]], abs=1e-6)
+
+
+@pytest.mark.parametrize("keys", [(), EPISODES, (*EPISODES, "algorithm.rollout_correction=decoupled_token_is")])
+def test_episodes_that_are_trained_on_later_keep_the_log_probs_of_the_learner(keys: tuple[str, ...]) -> None:
+    """Which turns were decoded together depends on time; what a later step reads must not."""
+    prompt = Prompt("rows:1", [1, 2], "text")
+    turns = [Segment([3, 4], log_probs=[-1.0, -2.0], version=7), Segment([5], by_model=False), Segment([6])]
+    turns[2].log_probs, turns[2].version = [-3.0], 6  # before the latest update
+    sample = Sample(prompt, turns, "stop")
+    learner = SimpleNamespace(log_probs=lambda samples: torch.tensor([[-0.5, -0.25, 0.0, -0.125]]))
+    engine = SimpleNamespace(version=7, capabilities=SimpleNamespace(exact_log_probs=True))
+    models = SimpleNamespace(learner=learner, engine=engine)
+    inputs = signals.SignalInputs(load_config(list(keys)), models, None, None)  # type: ignore[arg-type]
+    signals.settle_log_probs(inputs, [sample])
+    assert sample.log_probs == ([-0.5, -0.25, 0.0, -3.0] if keys == EPISODES else [-1.0, -2.0, 0.0, -3.0])

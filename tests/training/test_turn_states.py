@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from algos.golden import peers
 from torch import Tensor
 
 from whet.config import load_config
@@ -50,7 +51,8 @@ def test_pieces_of_one_turn_and_of_one_answer_belong_together() -> None:
 
 def _surprise(rows: list[list[int]], observed: Tensor, log_probs: Tensor, mode: str) -> tuple[float, Tensor]:
     """The loss over micro-batches of these rows, and its gradient."""
-    config = load_config(["algorithm.observation_coef=0.3", f"worker.actor.loss_avg_mode={mode}"])
+    keys = ["algorithm.observation_coef=0.3", f"worker.actor.loss_avg_mode={mode}", "data.max_response_length=9"]
+    config = load_config(keys)
     B, T = observed.shape
     mask = 1.0 - observed
     nothing = torch.zeros(B, T)
@@ -72,15 +74,35 @@ def _surprise(rows: list[list[int]], observed: Tensor, log_probs: Tensor, mode: 
 def test_observed_tokens_are_learned(mode: str) -> None:
     rng = np.random.default_rng(2)
     observed = torch.tensor(rng.integers(0, 2, (4, 6)), dtype=torch.float32)
+    observed[1] = 0.0
     log_probs = torch.tensor(-rng.random((4, 6)), dtype=torch.float32)
     found, grad = _surprise([[0, 1, 2, 3]], observed, log_probs, mode)
     lengths = observed.sum(dim=1, keepdim=True)
-    weights = observed / observed.sum() if mode == "token" else observed / lengths.clamp(min=1) / (lengths > 0).sum()
+    weights = observed / observed.sum() if mode == "token" else observed / lengths.clamp(min=1) / 4
     assert found == pytest.approx(float(-(weights * log_probs).sum()), rel=1e-5)
     torch.testing.assert_close(grad, -0.3 * weights)  # advantages are 0, so nothing else has a gradient
     cut, slope = _surprise([[2], [0, 3], [1]], observed, log_probs, mode)
     assert cut == pytest.approx(found, rel=1e-5)
     torch.testing.assert_close(slope, grad)
+
+
+@pytest.mark.parametrize(
+    ("entry", "mode"),
+    [
+        ("echo_token_mean", "token"),
+        ("echo_sequence_mean", "seq"),
+        ("echo_seq_mean_token_sum_norm", "seq-mean-token-sum-norm"),
+    ],
+)
+def test_observed_tokens_like_the_authors_of_echo(entry: str, mode: str) -> None:
+    """Their code adds 0.001 to counts of tokens."""
+    given = peers()
+    observed, log_probs = (torch.tensor(given["inputs"][key], dtype=torch.float32) for key in ("observed", "log_probs"))
+    assert not torch.all(observed.any(dim=1))
+    found, grad = _surprise([[0, 1, 2, 3], [4, 5, 6, 7]], observed, log_probs, mode)
+    expected = given["authors"][entry]
+    assert found == pytest.approx(expected["loss"], rel=1.1e-3)
+    torch.testing.assert_close(grad, 0.3 * torch.tensor(expected["grad"]), rtol=1.1e-3, atol=1e-7)
 
 
 class _Tokens:

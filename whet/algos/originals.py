@@ -12,6 +12,7 @@ ORIGINALS = {
         gae_outside_mask=True,
         equal_groups_not_zero=True,
         rewards_outside_mask_are_lost=True,
+        gpg_counts_scores=True,
         otb_tail_by_count=True,
         gspo_is_gspo_token=True,
         always_sequence_mean=True,

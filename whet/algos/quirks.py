@@ -22,6 +22,7 @@ class Quirks:
     values_outside_mask: bool = False  # verl, or1: ReMax and the returns of OTB are not masked
     gae_outside_mask: bool = False  # all: GAE's advantages and returns are not masked
     equal_groups_not_zero: bool = False  # verl: whitening (GDPO, RF++ baseline) and the tail of OTB move equal scores
+    gpg_counts_scores: bool = False  # verl: GPG's scale counts scores that are not 0, not groups that differ
     rewards_outside_mask_are_lost: bool = False  # verl, easyr1, vppo, or1: to all but estimators of the total score
     otb_tail_by_count: bool = False  # verl: the tail of OTB is counted in tokens, though tools wrote in between
     rewards_end_at_observations: bool = False  # easyr1, vppo, or1: RF++ forgets a reward before a tool's tokens

@@ -13,10 +13,11 @@ from typing import Any
 from whet.api.names import ShortName, names_of
 from whet.config import Config, nearest, run_folder
 from whet.config.jobs import JOBS, problems_of
-from whet.config.keys import get
+from whet.config.keys import get, with_values
 from whet.config.loading.layer import Layer, is_section, record, record_tree
 from whet.config.loading.load import Loaded, combine
 from whet.config.loading.yaml_file import read_files
+from whet.config.objectives import objective_settings
 from whet.config.problems import raise_problems
 from whet.config.schema import all_keys, escaped
 from whet.config.values import Given
@@ -152,8 +153,8 @@ def _base(config: ConfigLike) -> tuple[list[tuple[Path, Layer]], Layer]:
 
 
 def _changed(config: Config) -> dict[str, Any]:
-    """Return the keys of a config that differ from the defaults."""
-    found, default = {}, Config()
+    """Return the keys of a config that differ from the defaults, those of its objective included."""
+    found, default = {}, with_values(Config(), objective_settings(lambda name: get(config, name)))
     for name in all_keys():
         value = get(config, name)
         if value != get(default, name):

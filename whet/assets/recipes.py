@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,15 @@ class Recipe:
     needs: tuple[str, ...] = ()  # packages that the tiny run imports and whet does not install
 
     def commands(self, arguments: list[str]) -> list[list[str]]:
-        """Return the words of each command; `arguments` (key=value) go to every `whet train` and `whet sft`."""
-        found = []
-        for line in self.tiny:
-            words = shlex.split(line)
-            trains = words[:2] in (["whet", "train"], ["whet", "sft"])
-            found.append([*words, *arguments] if trains else words)
-        return found
+        """Return the words of each command.
+
+        `arguments` (key=value) go to every `whet train`; where there is none to every `whet sft`, else to the last
+        command. A supervised stage before reinforcement learning stays as it is: the next command names its last step.
+        """
+        lines = [shlex.split(line) for line in self.tiny]
+        jobs = [words[:2] for words in lines]
+        taker = next((job for job in (["whet", "train"], ["whet", "sft"]) if job in jobs), jobs[-1])
+        return [[*words, *arguments] if job == taker else words for words, job in zip(lines, jobs, strict=True)]
 
 
 def recipes_folder() -> Path:
@@ -83,23 +86,29 @@ def read_recipe(folder: Path) -> Recipe:
     return recipe
 
 
-def copy_recipe(recipe: Recipe, folder: Path) -> None:
-    """Copy a recipe's files, which lie side by side, into a new or empty folder; the copies may be written."""
+def copy_recipe(recipe: Recipe, folder: Path, arguments: Sequence[str] = ()) -> None:
+    """Copy a recipe's files, which lie side by side, into a new or empty folder; the copies may be written.
+
+    `arguments` (key=value) are those of the run that is to follow, for the message where an earlier copy is there.
+    """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(_taken(recipe, folder))
+            raise UserError(_taken(recipe, folder, list(arguments)))
         folder.mkdir(parents=True, exist_ok=True)
         for path in recipe.folder.iterdir():
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error}") from error
+        raise UserError(
+            f"{folder} cannot be written: {error}; name a folder that can: whet recipe {recipe.name} FOLDER"
+        ) from error
 
 
-def _taken(recipe: Recipe, folder: Path) -> str:
+def _taken(recipe: Recipe, folder: Path, arguments: list[str]) -> str:
     """Say that something is in the way; if it is an earlier copy of the recipe, how to run that."""
     said = f"{folder} exists and is not an empty folder; name a new one: whet recipe {recipe.name} NEW_FOLDER"
     earlier = folder / FILE
     if earlier.is_file() and earlier.read_bytes() == (recipe.folder / FILE).read_bytes():
-        said += f". It is a copy of the recipe; run it with: cd {folder} && {' && '.join(recipe.tiny)}"
+        run = " && ".join(shlex.join(words) for words in recipe.commands(arguments))
+        said += f". It is a copy of the recipe; run it with: cd {shlex.quote(str(folder))} && {run}"
     return said

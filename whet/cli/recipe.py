@@ -21,7 +21,8 @@ usage: whet recipe
 
 List the recipes that come with whet: what each is, the hardware of its full config, and the time of its tiny run.
 With a name, copy the recipe's folder (config, reward or environment, data preparation, README) to DIR, ./NAME if none
-is given, and run its tiny config on this machine. key=value goes to its training.
+is given, and run its tiny config on this machine. key=value goes to its training (whet train, or whet sft where that is
+all).
 
   --copy    copy the files and run nothing
 
@@ -43,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         print(_table(recipes()))
         return 0
-    if not 1 <= len(names) <= 2:
+    if not 1 <= len(names) <= 2 or not all(names):
         raise UserError("whet recipe takes the name of a recipe and at most one folder: whet recipe char_count")
     recipe = find_recipe(names[0])
     if len(names) == 2 and names[1] in all_keys():
@@ -51,7 +52,7 @@ def _run(arguments: list[str]) -> int:
     folder = Path(os.path.expanduser(names[1] if len(names) == 2 else recipe.name))
     if not options.switches:
         _require(recipe)
-    copy_recipe(recipe, folder)
+    copy_recipe(recipe, folder, values)
     print(f"copied to {folder}{os.sep}: {', '.join(sorted(path.name for path in folder.iterdir()))}", flush=True)
     return 0 if options.switches else _run_tiny(recipe, folder, values)
 
@@ -83,17 +84,22 @@ def _require(recipe: Recipe) -> None:
 
 def _run_tiny(recipe: Recipe, folder: Path, values: list[str]) -> int:
     """Run the commands of the tiny run in the copied folder until one fails; return its exit code."""
-    import subprocess
+    from whet.system.child import run_child
 
-    for words in recipe.commands(values):
+    # `python` of a recipe's config (worker.rollout.agent_command) is the one whose packages were looked for.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, "PATH": path}
+    commands = recipe.commands(values)
+    for i, words in enumerate(commands):
         print(f"{folder}$ {shlex.join(words)}", flush=True)
         start = [sys.executable, "-m", "whet"] if words[0] == "whet" else [sys.executable]
-        try:
-            code = subprocess.run([*start, *words[1:]], cwd=folder, check=False).returncode
-        except KeyboardInterrupt:
+        code, stopped = run_child([*start, *words[1:]], folder, environment)
+        if stopped:
+            rest = " && ".join(shlex.join(each) for each in commands[i:])
+            print(f"whet: stopped; it goes on with: cd {shlex.quote(str(folder))} && {rest}", file=sys.stderr)
             return 130
         if code:
-            return code if code > 0 else 128 - code
+            return code
     print(f"what was run, what to expect of it, and the full run ({recipe.hardware}): {folder / 'README.md'}")
     return 0
 

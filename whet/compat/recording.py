@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,10 @@ class Recorded:
 
 
 def record(system: System, command: list[str]) -> Recorded:
-    """Run a command so that calls of python, torchrun and ray do nothing; everything else in it does happen."""
+    """Run a command so that calls of python, torchrun and ray do nothing; everything else in it does happen.
+
+    Variables that the calls name by `${oc.env:NAME}` are set in this process as the script has left them.
+    """
     with shimmed(system, [], record=True) as shim:
         try:
             code = subprocess.call(command, env=shim.environment)
@@ -31,6 +35,8 @@ def record(system: System, command: list[str]) -> Recorded:
         assert shim.record is not None
         lines = shim.record.read_text(encoding="utf-8").splitlines() if shim.record.is_file() else []
     calls = [json.loads(line) for line in lines]
+    for call in calls:
+        os.environ.update(call.get("variables", {}))
     return Recorded([call for call in calls if call["entry"]], [call for call in calls if not call["entry"]], code)
 
 
@@ -43,6 +49,4 @@ def script_command(arguments: list[str]) -> list[str]:
 
 
 def _is_program(script: Path) -> bool:
-    import os
-
     return os.access(script, os.X_OK)

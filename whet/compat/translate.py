@@ -13,7 +13,8 @@ from whet.compat.rules.rule import RULES
 from whet.compat.systems import Entry, System
 from whet.compat.translation import Here, Remark, Setting, There, Translation
 from whet.compat.values import SKIP, convert
-from whet.config.keys import get
+from whet.config.keys import get, with_values
+from whet.config.objectives import objective_settings
 from whet.config.schema import Config, all_keys
 
 _RULES = ("objective", "optimization", "sizes", "placement", "sampling", "rewards", "other_jobs", "rows", "easyr1")
@@ -98,7 +99,8 @@ def _prune(made: Translation, system: System, fixed: bool) -> None:
             for key in [key for key in made.settings if key.startswith("worker.critic.")]:
                 del made.settings[key]
             made.refused = [remark for remark in made.refused if not remark.key.startswith("critic.")]
-    defaults = Config()
+    named = objective_settings(lambda key: made.settings[key].value if key in made.settings else None)
+    defaults = with_values(Config(), named)
     for key, setting in list(made.settings.items()):
         default = get(defaults, key) if key in all_keys() else None
         if not setting.given and _plain(default) == _plain(setting.value):

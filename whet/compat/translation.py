@@ -69,6 +69,8 @@ class There:
     def number(self, key: str, default: float = 0) -> float:
         """Return a finite number; `default` where the key is null or empty. Anything else is noted as wrong."""
         value = self.values.get(key)
+        if isinstance(value, str) and value.isdecimal():  # by ${oc.env:NAME}
+            value = int(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return value
         if value not in (None, ""):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
@@ -20,6 +21,7 @@ from whet.errors import UserError
 
 Flat = dict[str, Any]
 _REFERENCE = re.compile(r"\$\{(?P<select>oc\.select:)?(?P<name>\.?[\w-]+(\.[\w-]+)*)(,\s*(?P<default>[^{}]*))?\}")
+_NOW = re.compile(r"\$\{now:([^{}]*)\}")  # of Hydra, besides what OmegaConf has
 
 
 @functools.cache
@@ -106,7 +108,12 @@ def _target(flat: Flat, key: str, found: re.Match[str], seen: tuple[str, ...]) -
 
 
 def _by_omegaconf(flat: Flat) -> Flat:
-    whole: DictConfig = OmegaConf.create(nested(flat))
+    now = datetime.now()
+    dated = {
+        key: _NOW.sub(lambda found: now.strftime(found[1]), value) if isinstance(value, str) else value
+        for key, value in flat.items()
+    }
+    whole: DictConfig = OmegaConf.create(nested(dated))
     plain: Any = OmegaConf.to_container(whole, resolve=False)
     made: Flat = {}
     for key, value in flattened(plain).items():

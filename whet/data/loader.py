@@ -86,6 +86,11 @@ class PromptLoader(Generic[Row]):
         """The next prompts in order; when the epoch has too few left, the first of the next one."""
         return self.prompts(self.next_rows())
 
+    @property
+    def batch_size(self) -> int:
+        """Rows of a whole batch."""
+        return self._batch_size
+
     def next_rows(self, most: int | None = None) -> list[int]:
         """Return the indices of the next batch's rows, or `most` if that is less; `prompts` reads them."""
         size = self._batch_size if most is None else min(most, self._batch_size)

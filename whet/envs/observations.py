@@ -15,7 +15,7 @@ from typing import Any
 from whet.envs.protocol import Message
 
 IMAGE = "<image>"
-LARGEST = 1e6  # a reward's size, as of reward functions
+LARGEST = 1e6  # size of a reward; those of an episode are added up, and advantages square the sums
 _SHAPE = "observation, reward, done, info"
 _KINDS = 'text, chat messages, a PIL image or {"text": ..., "images": [...]}'
 
@@ -64,7 +64,7 @@ def read_answer(value: Any, role: str) -> Answer:
         shown = f"{len(value)} values" if isinstance(value, tuple | list) else _kind(value)
         raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}")
     observation, reward, done, info = value
-    if not isinstance(reward, Real) or isinstance(reward, bool) or not abs(float(reward)) <= LARGEST:
+    if not is_number(reward) or isinstance(reward, bool) or abs(reward) > LARGEST:
         shown = f"{reward!r:.50}" if isinstance(reward, Real) else _kind(reward)
         raise BadResultError(f"the reward (second value of step) must be a number within ±{LARGEST:g}, not {shown}")
     if not isinstance(done, bool) and type(done).__name__ not in ("bool", "bool_"):
@@ -83,7 +83,7 @@ def read_answer(value: Any, role: str) -> Answer:
         float(reward),
         bool(done),
         None if end is None else str(end),
-        {str(name): float(number) for name, number in info.items() if _is_number(number)},
+        {str(name): float(number) for name, number in info.items() if is_number(number)},
         None if message is None else dict(message),
     )
 
@@ -146,8 +146,12 @@ def _image(value: Any, must: str) -> Any:
     return value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and math.isfinite(float(value))
+def is_number(value: Any) -> bool:
+    """True for a real number that is finite as a float."""
+    try:
+        return isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # an int of 400 digits
+        return False
 
 
 def _kind(value: Any) -> str:

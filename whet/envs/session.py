@@ -106,7 +106,7 @@ class EnvSession:
 
 
 class _naming:  # noqa: N801
-    """Turns a `BadResultError` into the failure of a call."""
+    """Turns what reading a result raises into the failure of a call."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -117,6 +117,8 @@ class _naming:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, BadResultError):
             raise EnvFailure(BAD_RESULT, self._place, f"returned a wrong value: {error}") from None
+        if isinstance(error, Exception):  # objects of others run code of theirs when they are looked at
+            raise EnvFailure(BAD_RESULT, self._place, f"returned what cannot be read: {described(error)}") from error
 
 
 def described(error: BaseException) -> str:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import triton
 
 
-def choose_splits(batch: int, kv_heads: int, sms: int, longest: int, narrow: bool = False) -> int:
-    """Shares to cut each query's keys into so that a small batch still fills the device; 1 for a large one.
+class Shares(NamedTuple):
+    """How a query's keys are cut: `keys` positions a share (0: not at all), and programs that take shares at once.
 
-    `narrow` says that keys are in 8 bits, where programs have one warp instead of four.
+    Results depend on `keys`, and not on `at_once`.
     """
-    programs = max(1, batch * kv_heads)
-    wanted = (8 if narrow else 4) * sms / programs  # about what is on the device at once
-    # Shares are added in another order than training adds: below this length, agreeing with it is worth more.
-    worth = longest / (256 if narrow and longest >= 4096 else 2048)
-    return 2 ** int(math.log2(max(1.0, min(wanted, worth, 32.0))))
+
+    keys: int
+    at_once: int
+
+
+UNCUT = Shares(0, 1)
+
+
+def choose_shares(batch: int, kv_heads: int, sms: int, head_dim: int, longest: int, dtype: torch.dtype) -> Shares:
+    """Shares for sequences of up to `longest` tokens, one program each where so few queries leave the device idle.
+
+    The size of a share does not depend on the batch, but where decoding agrees with training to the bit: training
+    knows no shares, so there they begin at 2,048 keys, and larger batches have none.
+    """
+    agrees = head_dim <= 64 and dtype.itemsize > 1
+    keys = max(2048 if agrees else 256, triton.next_power_of_2(longest // 64))
+    # As many programs as keep the device busy: two warps on each multiprocessor.
+    enough = batch * kv_heads * launch_options(head_dim, dtype)["num_warps"] > 2 * sms
+    if longest <= keys or (agrees and enough):
+        return UNCUT
+    return Shares(keys, 1 if enough else -(-longest // keys))
 
 
 def launch_options(head_dim: int, dtype: torch.dtype) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Projections of a decoder in 8-bit floats: weights rounded by row, activations by token, as the sampler may compute.
 
 `with Fp8Mode(weights):` routes the products with a model's decoder weights to FP8, through torch's published override
-interface: in the fused decoder and in the model's own modules alike. On a GPU that is `torch._scaled_mm`, or the
-grouped product of a mixture's experts, which only the fused decoder has; elsewhere both factors are rounded as on a GPU
-and multiplied in their own dtype. Embeddings, norms, attention, the output head, routers and adapters stay as they are.
-Gradients pass straight through the rounding: they are those of the product as it is without.
+interface: in the fused decoder and in the model's own modules alike. On a GPU that is `torch._scaled_mm`, a kernel for
+few rows (`whet/kernels/fp8_product.py`), or the grouped product of a mixture's experts, which only the fused decoder
+has; elsewhere both factors are rounded as on a GPU and multiplied in their own dtype. Embeddings, norms, attention, the
+output head, routers and adapters stay as they are. Gradients pass straight through the rounding: they are those of the
+product as it is without.
 """
 
 from __future__ import annotations
@@ -57,10 +58,15 @@ def _product(x_NI: Tensor, weight: Rounded, bias_O: Tensor | None) -> Tensor:
     x = rounded(x_NI)
     if x_NI.device.type != "cuda":
         return F.linear(x.widened(x_NI.dtype), weight.widened(x_NI.dtype), bias_O)
-    # With scales of rows, torch returns bf16 only.
-    out = torch._scaled_mm(
-        x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=torch.bfloat16, use_fast_accum=True
-    ).to(x_NI.dtype)
+    from whet.kernels.fp8_product import few_rows_product, suits
+
+    if suits(len(x_NI), len(weight.q_OI)):
+        out = few_rows_product(*x, *weight)
+    else:  # with scales of rows, torch returns bf16 only
+        out = torch._scaled_mm(
+            x.q_OI, weight.q_OI.t(), x.scale_O1, weight.scale_O1.t(), out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+    out = out.to(x_NI.dtype)
     return out if bias_O is None else out.add_(bias_O)
 
 

@@ -82,7 +82,7 @@ class _ExactAttention(torch.autograd.Function):
     ) -> Tensor:
         keys, values = k_NKD.unsqueeze(2), v_NKD.unsqueeze(2)  # (N, K, 1, D): pages of one token
         out, lse = paged_attention(
-            q_NHD, keys, values, pages.table, pages.rows_N, pages.lengths_N, scale, window, 1, return_lse=True
+            q_NHD, keys, values, pages.table, pages.rows_N, pages.lengths_N, scale, window, return_lse=True
         )
         ctx.save_for_backward(q_NHD, k_NKD, v_NKD, out, lse)
         ctx.given = (layout, scale, window)

@@ -13,6 +13,7 @@ from torch import Tensor
 from whet.kernels.layout import Layout
 from whet.kernels.packed_attention import packed_attention_forward
 from whet.kernels.paged_attention import paged_attention
+from whet.kernels.paged_attention_tiles import UNCUT, Shares
 from whet.model.attention import Attention
 from whet.model.exact import in_exact_mode
 
@@ -22,8 +23,10 @@ NARROW, LARGEST = torch.float8_e4m3fn, 448.0  # of a cache in 8 bits: values as 
 class PagedAttention:
     """Token i of the row goes to `slots_B[i]` of the cache; its query sees the first `lengths_B[i]` of its pages."""
 
-    def __init__(self, cache: Tensor, block_table: Tensor, slots_B: Tensor, lengths_B: Tensor, splits: int) -> None:
-        self._cache, self._block_table, self._splits = cache, block_table, splits
+    def __init__(
+        self, cache: Tensor, block_table: Tensor, slots_B: Tensor, lengths_B: Tensor, shares: Shares = UNCUT
+    ) -> None:
+        self._cache, self._block_table, self._shares = cache, block_table, shares
         self.slots_B, self._lengths_B = slots_B, lengths_B
 
     def pages(self, layer: int) -> tuple[Tensor, Tensor]:
@@ -41,7 +44,7 @@ class PagedAttention:
         """Attend to keys and values that are in the cache already; (B, H, D)."""
         keys, values = self.pages(layer)
         return paged_attention(
-            query_BHD, keys, values, self._block_table, None, self._lengths_B, scale, window, self._splits
+            query_BHD, keys, values, self._block_table, None, self._lengths_B, scale, window, self._shares
         )
 
 
@@ -93,7 +96,7 @@ class ExtendingAttention:
         _write(self._cache[layer], self._slots_N, key_HND, value_HND)
         if in_exact_mode():  # every token by the kernel that decodes, as `KernelAttention` has it
             where = (self._table_CW, self._chunk_N, self._lengths_N)
-            return paged_attention(query_NHD, keys, values, *where, scale, window, splits=1)
+            return paged_attention(query_NHD, keys, values, *where, scale, window)
         page = keys.shape[2]
         at_M = (self._past_M // page, self._past_M % page)
         # (N + M, kv heads, head dim): the new tokens, then the past of all chunks.

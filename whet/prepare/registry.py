@@ -29,6 +29,7 @@ class Item:
     images: tuple[Any, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)  # further columns
     key: Any = None  # rows of one split with the same key are duplicates; None = not looked for
+    chat: list[dict[str, Any]] | None = None  # the data set's own, which verl's schema keeps
 
 
 @dataclass(frozen=True)

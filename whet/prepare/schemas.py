@@ -32,8 +32,10 @@ def as_verl(item: Item, dataset: DataSet, split: str, index: int) -> Columns:
 
 
 def _asked(item: Item, instruction: str) -> list[dict[str, Any]]:
+    if item.chat is not None:
+        return item.chat  # says itself what form the answer is to have
     if not isinstance(item.question, str):
-        return item.question  # a chat of the data set's own, which says what it wants
+        return item.question
     text = f"{item.question} {instruction}" if instruction else item.question
     return [{"role": "user", "content": text}]
 

@@ -44,12 +44,12 @@ class Answering(Generic[R]):
         self,
         service: Service,
         request: R,
-        prompts: Callable[[], Job],
+        prompts: Callable[[R], Job],
         form: Callable[[Job], Form[R]],
         ticket: Ticket,
         arrived: float,
     ) -> None:
-        """`prompts` is called in another thread; `form` when the turn begins, with the version of that moment."""
+        """`prompts` may be called in another thread; `form` when the turn begins, with the version of that moment."""
         self._service, self._request, self._prompts, self._form = service, request, prompts, form
         self._ticket, self._arrived = ticket, arrived
         self._send: Send = _nobody
@@ -89,11 +89,10 @@ class Answering(Generic[R]):
             raise ClientGoneError from None
 
     async def _answer(self, size: int) -> None:
-        service, loop = self._service, asyncio.get_running_loop()
-        pixels = service.maker.pixels
-        seen = await loop.run_in_executor(service.reader(size), pixels, self._request)
+        service = self._service
+        seen = await service.read(size, service.maker.pixels, self._request)
         async with service.pixels.hold(seen), AsyncExitStack() as turn:
-            job = await loop.run_in_executor(service.reader(max(size, LARGE if seen else 0)), self._prompts)
+            job = await service.read(max(size, LARGE if seen else 0), self._prompts, self._request)
             await turn.enter_async_context(service.gate.turn(self._ticket))
             service.metrics.count("whet_prompt_tokens_total", job.prompt_tokens)
             form = self._sent_in = self._form(job)
@@ -123,6 +122,8 @@ class Answering(Generic[R]):
                 frames = await self._written_by(len(added.ids), make)
                 if frames is not None:
                     await self._send_frames(frames, headers)
+                if outbox.is_filled:
+                    await asyncio.sleep(0)  # a stream with much to say does not keep others from the event loop
         finally:
             producer.cancel()
             await asyncio.gather(producer, return_exceptions=True)
@@ -181,7 +182,6 @@ class Answering(Generic[R]):
             # Nothing is sent before the first tokens are there, so that what goes wrong until then has a status.
             await self._send_head("text/event-stream; charset=utf-8", headers | {"cache-control": "no-cache"})
         await self._send_part(frames, more)
-        await asyncio.sleep(0)  # a stream with much to say does not keep others from the event loop
 
     async def _send_part(self, body: bytes, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

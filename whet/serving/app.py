@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import partial
 
@@ -54,8 +53,7 @@ def make_app(service: Service) -> ASGIApp:
 
     async def count(request: Request) -> Response:
         body = await _body(request, int(limits.max_body_mb * 1e6), limits.body_timeout)
-        loop = asyncio.get_running_loop()
-        tokens = await loop.run_in_executor(service.reader(LARGE), lambda: count_message(maker, body))
+        tokens = await service.read(LARGE, partial(count_message, maker), body)
         return Response(json.dumps({"input_tokens": tokens}), media_type="application/json")
 
     app = Starlette(

@@ -26,7 +26,10 @@ class Generation(Generic[R]):
     def __init__(
         self, service: Service, read: Callable[[bytes], R], form: Callable[..., Form[R]], prompts: Callable[[R], Job]
     ) -> None:
-        """`read` makes a request of a body, in another thread; `form` is a kind of `Form`."""
+        """`read` makes a request of a body and `prompts` its prompts, in another thread if it is long.
+
+        `form` is a kind of `Form`.
+        """
         self.service = service
         self._read = read
         self._form = form
@@ -48,9 +51,7 @@ class Generation(Generic[R]):
                 if request.model != service.name:
                     text = f"there is no model {request.model!r}; this server has {service.name!r}"
                     raise ApiError(404, text, "model_not_found", "model")
-                answering = Answering(
-                    service, request, partial(self._prompts, request), partial(self.form, request), ticket, arrived
-                )
+                answering = Answering(service, request, self._prompts, partial(self.form, request), ticket, arrived)
                 await answering.run(receive, send, size)
         except ClientGoneError:
             service.metrics.count("whet_clients_gone_total")
@@ -62,8 +63,7 @@ class Generation(Generic[R]):
             service.metrics.observe("whet_request_seconds", loop.time() - arrived)
 
     async def _parsed(self, body: bytes) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.service.reader(len(body)), self._read, body)
+        return await self.service.read(len(body), self._read, body)
 
     def form(self, request: R, job: Job) -> Form[R]:
         """Return the response's format; the version is read when it begins, and stays until it ends."""

@@ -23,6 +23,11 @@ class Outbox:
         waiting += added
         self._changed.set()
 
+    @property
+    def is_filled(self) -> bool:
+        """True if something waits to be taken."""
+        return bool(self._waiting)
+
     def end(self, failure: Exception | None) -> None:
         """Nothing more comes, because all is written or because of a failure."""
         self._ended, self._failure = True, failure

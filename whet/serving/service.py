@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from transformers import PreTrainedModel
 
@@ -21,7 +22,10 @@ from whet.serving.prompts import PromptMaker
 from whet.serving.text import Vocabulary
 from whet.types import Prompt
 
+A = TypeVar("A")
+T = TypeVar("T")
 _READERS = 2  # threads that make prompts of requests
+_SMALL = 4096  # bytes of a body up to which it is read in less time than handing it to another thread takes
 LARGE = 65536  # bytes of a body from which on it waits for others of its kind, and not for it those that are small
 _HELD = 2  # requests with all the pixels they may have that fit into memory together
 
@@ -54,9 +58,12 @@ class Service:
         self.marked = self.vocabulary.hidden_but((*self.format.tokens, *self.format.thought))
         self.pixels = Budget(_HELD * self.config.serve.max_pixels)
 
-    def reader(self, size: int) -> ThreadPoolExecutor:
-        """Return the threads for work on so many bytes: a small request never waits for a large one."""
-        return self.readers if size < LARGE else self.large_reader
+    async def read(self, size: int, work: Callable[[A], T], given: A) -> T:
+        """Do work on so many bytes, in another thread unless they are few: small requests never wait for large ones."""
+        if size <= _SMALL:
+            return work(given)
+        threads = self.readers if size < LARGE else self.large_reader
+        return await asyncio.get_running_loop().run_in_executor(threads, work, given)
 
     @property
     def version(self) -> int:

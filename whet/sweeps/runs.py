@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from whet.config import Config, load_config, run_folder
 from whet.config.files import anchored
 from whet.errors import UserError
 from whet.sweeps.grid import Combination, Grid
+from whet.system.child import run_child
 
 Load = Callable[[list[str]], Config]
 INTERRUPTED = 130
@@ -82,32 +80,10 @@ def run_all(planned: list[Planned], say: Callable[[str], None]) -> dict[str, int
 def _run(planned: Planned) -> tuple[int, bool]:
     """Train; return the exit code, 1 for a run that a signal stopped early, and whether this process was stopped."""
     command = [sys.executable, "-m", "whet", "train", *planned.arguments]
-    with subprocess.Popen(command) as process, _passing_on(process) as signals:
-        code = process.wait()
-    if code == 0 and not signals and not ended_well(planned.folder):
+    code, stopped = run_child(command)
+    if code == 0 and not stopped and not ended_well(planned.folder):
         code = 1
-    return code if code >= 0 else 128 - code, bool(signals)
-
-
-@contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Leave signals to the run, which ends after its step; yield the list of those that came.
-
-    A terminal sends an interrupt to both processes; a termination reaches this one alone and is passed on.
-    """
-    came: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        came.append(number)
-        if number == signal.SIGTERM:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return code, stopped
 
 
 def ended_well(folder: Path) -> bool:

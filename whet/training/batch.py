@@ -71,6 +71,8 @@ class BatchMaker:
         kept = state.carried
         arrived = len(kept)
         while not _is_enough(config, kept, draws, wanted):
+            if draws.groups and self.history is not None and self.history.learned():
+                break  # rows that this step retired are missing for another draw
             missing = wanted - len(kept if config.algorithm.refills else draws.groups)
             groups = self.draw(config, clock, draws, missing)
             kept = kept + [group for group in groups if keep(group.samples)]

@@ -94,6 +94,17 @@ def for_fresh(samples: Sequence[Sample], version: int, values_BT: Tensor, otherw
     return torch.where(fresh_BT.bool(), values_BT, otherwise)
 
 
+def keep_log_probs(samples: Sequence[Sample], version: int, values_BT: Tensor) -> None:
+    """Write `values_BT` over the sampler's log-probs of tokens that this version of the policy wrote."""
+    for sample, row_T in zip(samples, values_BT.tolist(), strict=True):
+        start = 0
+        for segment in sample.segments:
+            end = start + len(segment.ids)
+            if segment.by_model and segment.version == version:
+                segment.log_probs = row_T[start:end]
+            start = end
+
+
 def resampled(experience: Experience, config: Config, step: int) -> tuple[Experience, dict[str, float]]:
     """Resample the rows of an experience if `algorithm.use_pf_ppo` is set; return it with metrics."""
     if not config.algorithm.use_pf_ppo:

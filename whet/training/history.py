@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from whet.config import Config
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
@@ -18,7 +20,7 @@ from whet.training.groups import load_groups, save_groups
 from whet.training.pass_rates import PassRates
 from whet.training.replay_buffer import ReplayBuffer
 from whet.training.role_baselines import RoleBaselines
-from whet.types import Group, Prompt
+from whet.types import Group, Prompt, Sample
 
 STATE, GROUPS = "history.json", "replay.json"  # files of a checkpoint
 
@@ -45,6 +47,10 @@ class History:
         if self.roles is not None:
             self.roles.observe(groups)
 
+    def learned(self) -> str | None:
+        """Return a sentence if so many rows are retired that the next draw could not be made, None otherwise."""
+        return None if self.rates is None else self.rates.learned(self._loader.batch_size)
+
     def replayed(self, step: int, version: int) -> list[Group]:
         """Return earlier groups that this step trains on again."""
         return [] if self.buffer is None else self.buffer.draw(step, version)
@@ -53,6 +59,11 @@ class History:
         """Keep what a step trained on for the first time, to be replayed."""
         if self.buffer is not None:
             self.buffer.add(groups)
+
+    def relabel(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
+        """Keep log-probs (B, T) that the learner computed with the groups of this step that are kept."""
+        if self.buffer is not None:
+            self.buffer.relabel(samples, log_probs_BT)
 
     def metrics(self) -> dict[str, float]:
         """Return metrics of all parts."""

@@ -62,6 +62,10 @@ def open_trainer(config: Config, console: Console, stack: ExitStack) -> Trainer:
 
         check_prompts(config, run.model, run.teachers, data.train)
     steps = console.total_steps = count_steps(config, data.train, run.stages)
+    if config.trainer.replay is not None:
+        from whet.training.schedule import check_replay
+
+        check_replay(config, steps)
     # 3. store, and the reward workers, whose prints it holds
     folder = stack.enter_context(RunFolder(run_folder(config)))
     environments = open_environments(run, console, stack)

@@ -146,10 +146,14 @@ class PolicyLoss(MiniBatchLoss[Scored]):
         return loss, metrics
 
     def _surprise(self, outputs: Scored, rows: list[int]) -> Tensor:
-        """Return the mean −log π of the tokens that tools and environments wrote; they are given as they are."""
+        """Return the mean −log π of the tokens that tools and environments wrote; they are given as they are.
+
+        A mean over responses counts all of the mini-batch, with 0 for those without observations.
+        """
         assert self.batch.observed_BT is not None
         chosen, log_probs_BT = [self.mini_batch[i] for i in rows], outputs.log_probs_BT
         whole = count(self.batch.observed_BT[self.mini_batch], horizon=self.aggregate.whole.horizon)
+        whole = replace(whole, sequences=len(self.mini_batch))
         observed_BT = on_device(self.batch.observed_BT[chosen, : log_probs_BT.shape[1]], log_probs_BT.device)
         inside = observed_BT.bool()
         return replace(self.aggregate, whole=whole)(torch.where(inside, -log_probs_BT, 0.0), observed_BT)

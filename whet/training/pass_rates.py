@@ -66,19 +66,25 @@ class PassRates:
         rewards = [sample.reward for group in groups for sample in group.samples]
         self.mean = 0.9 * self.mean + 0.1 * sum(rewards) / len(rewards)
 
+    def learned(self, count: int) -> str | None:
+        """Return a sentence if fewer rows are left than the `count` of a draw, None otherwise."""
+        left, rows = int((~self.retired).sum()), self.counts_3R.shape[1]
+        if left >= count:
+            return None
+        return (
+            f"data.curriculum.retire_at={self._config.retire_at} has retired all but {left} of {rows} rows, fewer than "
+            f"the {count} of a draw: the data is learned"
+        )
+
     def choose(self, count: int) -> list[int]:
         """Draw `count` different rows, each with a chance that grows with √(p(1 − p)) + explore; none that is retired.
 
         Without `enable` all chances are equal. The draw is a function of the seed, the number of draws before it, and
         the pass rates.
         """
+        if learned := self.learned(count):
+            raise UserError(f"{learned}; add rows, raise retire_at or lower data.rollout_batch_size")
         left = np.flatnonzero(~self.retired)
-        if len(left) < count:
-            raise UserError(
-                f"data.curriculum.retire_at={self._config.retire_at} has retired all but {len(left)} of "
-                f"{len(self.rates)} rows, fewer than the {count} of a draw: the data is learned. End the run here, "
-                "add rows, raise retire_at or lower data.rollout_batch_size"
-            )
         p = self.rates[left]
         weights = np.sqrt(p * (1.0 - p)) + self._config.explore if self._config.enable else np.ones(len(left))
         digest = hashlib.sha256(f"{self._seed}/{self.draws}".encode()).digest()

@@ -1,18 +1,22 @@
 """Replay buffer: groups of earlier steps with right and wrong samples, trained on again.
 
 A replayed sample keeps the log-probs of the policy that wrote it, so the ratio of the policy loss is the true one, and
-clipping bounds it. With `algorithm.rollout_correction` the learner's own are the old log-probs, and the correction's
-importance weights stand for the difference.
+clipping bounds it: the learner's, where it made a pass of its own when the sample was new, else the sampler's. With
+`algorithm.rollout_correction` the learner's own of each step are the old log-probs, and the correction's importance
+weights stand for the difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
+
+from torch import Tensor
 
 from whet.config.schema.algorithm import ReplayBufferConfig
 from whet.training.measure import correctness, is_solved
-from whet.types import Group
+from whet.types import Group, Sample
 
 
 class ReplayBuffer:
@@ -42,3 +46,25 @@ class ReplayBuffer:
             if any(solved) and not all(solved) and all(sample.failure is None for sample in group.samples):
                 self.groups.append(group)
         self.groups = self.groups[-self._config.size :]
+
+    def relabel(self, samples: Sequence[Sample], log_probs_BT: Tensor) -> None:
+        """Keep these log-probs with the groups of this step instead of the sampler's.
+
+        Which turns of episodes were decoded together depends on when environments answered, and the sampler's rounding
+        on that; the learner's pass depends on the samples alone. The step's own samples stay as they are.
+        """
+        rows = {id(sample): row for sample, row in zip(samples, log_probs_BT)}
+        for i, group in enumerate(self.groups):
+            if all(id(sample) in rows for sample in group.samples):
+                relabelled = [_with_log_probs(sample, rows[id(sample)].tolist()) for sample in group.samples]
+                self.groups[i] = replace(group, samples=relabelled)
+
+
+def _with_log_probs(sample: Sample, log_probs: list[float]) -> Sample:
+    """Return a copy of a sample with other log-probs of what the policy wrote."""
+    segments, start = [], 0
+    for segment in sample.segments:
+        stop = start + len(segment.ids)
+        segments.append(replace(segment, log_probs=log_probs[start:stop]) if segment.by_model else segment)
+        start = stop
+    return replace(sample, segments=segments)

@@ -21,11 +21,11 @@ class RoleBaselines:
         self.baselines: dict[str, float] = {}
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Take in episodes in their order; each gets the baseline of its role as a score."""
+        """Take in episodes in their order; each gets the baseline of the role's earlier ones as a score."""
         for sample in (sample for group in groups for sample in group.samples):
             role = self._role(sample.prompt)
-            baseline = self._decay * self.baselines.get(role, 0.0) + (1.0 - self._decay) * sample.reward
-            self.baselines[role] = sample.scores[BASELINE] = baseline
+            baseline = sample.scores[BASELINE] = self.baselines.get(role, 0.0)
+            self.baselines[role] = self._decay * baseline + (1.0 - self._decay) * sample.reward
 
     def metrics(self) -> dict[str, float]:
         """Return the baseline of every role."""

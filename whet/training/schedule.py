@@ -15,6 +15,7 @@ from typing import Any
 
 from whet.checkpoint.durable import replacing
 from whet.config import Config
+from whet.config.files import resolve_path
 from whet.data.loader import PromptLoader
 from whet.errors import UserError
 from whet.tracking.console import Console
@@ -43,16 +44,17 @@ class Schedule:
     def read(self, step: int, loader: PromptLoader[Any]) -> list[Waiting]:
         """Return the groups that a step took."""
         file = self._file(step)
-        if not file.exists():
-            raise UserError(
-                f"trainer.replay: {file} is missing, so step {step} cannot be replayed; name the folder of a run with "
-                "trainer.max_staleness above 0 that has taken this step, or set trainer.max_steps to the steps it has"
-            )
+        if not self.has(step):
+            raise UserError(f"trainer.replay: {file} is missing, so step {step} cannot be replayed")
         try:
             records = json.loads(gzip.decompress(file.read_bytes()))
             return [waiting_from_record(record, loader) for record in records]
         except (OSError, EOFError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise UserError(f"{file} does not hold groups of this data ({type(error).__name__}: {error})") from error
+
+    def has(self, step: int) -> bool:
+        """True if the step was recorded."""
+        return self._file(step).exists()
 
     def forget_after(self, step: int) -> None:
         """Remove the steps that a run takes once more, after it went back to a checkpoint."""
@@ -63,6 +65,21 @@ class Schedule:
 
     def _file(self, step: int) -> Path:
         return self._folder / f"{step}.json.gz"
+
+
+def check_replay(config: Config, steps: int) -> None:
+    """Refuse a run of more steps than the one that `trainer.replay` names has recorded."""
+    schedule, recorded = Schedule(resolve_path(config, str(config.trainer.replay))), 0
+    while recorded < steps and schedule.has(recorded + 1):
+        recorded += 1
+    may_end_before = any("until" in stage for stage in config.trainer.stages)
+    if recorded < steps and not may_end_before:
+        raise UserError(
+            f"trainer.replay={config.trainer.replay}: that run has recorded steps 1 to {recorded}, and this one has "
+            f"{steps}; set trainer.max_steps={recorded}, or train the other run further"
+            if recorded
+            else f"trainer.replay={config.trainer.replay}: that run has recorded no step yet, and this one has {steps}"
+        )
 
 
 class Replay(BatchMaker):

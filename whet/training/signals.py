@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
-from whet.training.experience import for_fresh, penalises_kl, sampler_log_probs
+from whet.training.experience import for_fresh, keep_log_probs, penalises_kl, sampler_log_probs
 from whet.training.measure import StepClock
 from whet.types import Sample
 
@@ -95,6 +95,18 @@ def needs_old_log_probs(config: Config, exact_log_probs: bool) -> bool:
     one_update = actor.ppo_epochs == 1 and actor.global_batch_size >= most_groups
     own = exact_log_probs and config.trainer.placement.rollout is None
     return not (one_update and own)
+
+
+def settle_log_probs(inputs: SignalInputs, samples: Sequence[Sample]) -> None:
+    """Have episodes that a later step trains on keep the learner's log-probs.
+
+    Of the sampler's, the last bits depend on when environments answered: a resumed run would not repeat them.
+    """
+    config, version = inputs.config, inputs.models.engine.version
+    if not samples or not config.worker.rollout.plays_episodes or config.algorithm.rollout_correction.active:
+        return
+    if recomputes_old_log_probs(config, inputs.models.engine):
+        keep_log_probs(samples, version, inputs.models.learner.log_probs(samples))
 
 
 def reference_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:

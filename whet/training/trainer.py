@@ -26,7 +26,7 @@ from whet.training.measure import StepClock, advantage_metrics
 from whet.training.models import Models, trained_models
 from whet.training.objective import Control, objective, warn_of_skips
 from whet.training.rollouts import Rollouts, validate
-from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs
+from whet.training.signals import SignalInputs, compute_signals, old_log_probs, reference_log_probs, settle_log_probs
 from whet.training.state import TrainerState, random_state, restore_optimizers, restore_random, save_models
 from whet.training.store import RunStore
 from whet.training.token_details import recorded_rows, token_records
@@ -117,6 +117,7 @@ class Trainer(FitLoop):
 
             metrics |= update_critic(models.critic, config, experience, step, clock)
         weights = self.control.coefficients(experience)
+        settle_log_probs(inputs, [sample for group in self.state.carried for sample in group.samples])
         if step > config.trainer.critic_warmup:
             with clock.stage("update", len(samples) * config.worker.actor.ppo_epochs) as advance:
                 loss = objective(experience, config, weights)
@@ -131,6 +132,8 @@ class Trainer(FitLoop):
             if rows:
                 records = token_records(samples, experience, rows, models.learner.recorded())
                 self.store.tracker.tokens(step, records)
+        if self.batches.history is not None and not config.algorithm.rollout_correction.active:
+            self.batches.history.relabel(samples, old)
         metrics |= self.control.observe(experience, weights, metrics)
         return metrics | advantage_metrics(samples)
 
@@ -174,6 +177,14 @@ class Trainer(FitLoop):
         self._stage_ended = self.stages.observe(metrics)
         if self.stages.is_over:
             self.end_at(self.state.step)
+        self._end_if_learned()
+
+    def _end_if_learned(self) -> None:
+        """Make this the last step where too few prompts are left for another (`data.curriculum.retire_at`)."""
+        history, step = self.batches.history, self.state.step
+        if history is not None and step < self.total_steps and (learned := history.learned()):
+            self.console.warn(f"{learned}. The run ends with step {step}.")
+            self.end_at(step)
 
     def step_reported(self) -> None:
         """Go on to the next stage; groups sampled under the last one's settings are left behind."""
@@ -234,6 +245,7 @@ class Trainer(FitLoop):
             self.configure()
             self.control.load_state_dict(meta["control"])
             self.batches.load(checkpoint.path)
+            self._end_if_learned()
             restore_optimizers(checkpoint.path, self.trained, self.console.warn)
             restore_random(checkpoint.path / "rng.pt")
         else:

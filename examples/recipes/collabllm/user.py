@@ -12,17 +12,17 @@ import re
 import urllib.request
 
 DONE = "[[DONE]]"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ROLE = """You play a user who talks with an assistant. What you want, and what you know: {intent}
 Do not say all of it at once; answer what you are asked, briefly, in your own words, and correct misunderstandings.
-When the
-assistant has given you what you want, or cannot, answer with nothing but {done}."""
+When the assistant has given you what you want, or cannot, answer with nothing but {done}."""
 
 
 class Conversation:
     """A conversation with a user whom a language model plays; rows have `prompt`, `intent` and `answer`.
 
-    `url` is an endpoint of chat completions, its key in $USER_KEY. Success is that the right answer occurs in the
-    assistant's last turn.
+    `url` is an endpoint of chat completions, its key in $USER_KEY. Success is that the right answer is the last
+    number of the assistant's last turn: a list of guesses, or a number that merely contains it, is none.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Conversation:
 
     def reset(self, prompt):
         """Take the task from the row; the row's prompt is what the user says first."""
-        self.answer = str(prompt.answer)
+        self.answer = float(str(prompt.answer).replace(",", ""))
         role = ROLE.format(intent=prompt.extra["intent"], done=DONE)
         first = prompt.extra["prompt"]
         self.messages = [{"role": "system", "content": role}, {"role": "assistant", "content": str(first)}]
@@ -49,7 +49,8 @@ class Conversation:
         self.messages.append({"role": "assistant", "content": said})
         if DONE not in said and self.taken < self.turns:
             return said, 0.0, False, {}
-        success = float(self.answer.lower() in action.lower())
+        numbers = NUMBER.findall(str(action).replace(",", ""))
+        success = float(bool(numbers) and float(numbers[-1]) == self.answer)
         cost = self.penalty * min(self.tokens / self.budget, 1.0)
         end = "done" if DONE in said else "out of turns"
         return None, success - cost, True, {"end": end, "accuracy": success, "tokens_cost": cost}

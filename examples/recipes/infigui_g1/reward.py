@@ -47,7 +47,7 @@ def on_a_line(one: tuple[float, float], two: tuple[float, float], three: tuple[f
 
 
 def read_box(truth: object) -> list[float] | None:
-    """Return the four numbers of a box (a list, an object with x1, y1, x2, y2, or JSON of either), else None."""
+    """Return the four numbers of a box (a list, an object with x1, y1, x2, y2, or JSON of either), None for a word."""
     if isinstance(truth, str):
         try:
             truth = json.loads(truth)
@@ -55,6 +55,8 @@ def read_box(truth: object) -> list[float] | None:
             return None
     if isinstance(truth, dict):
         truth = [truth[name] for name in ("x1", "y1", "x2", "y2") if name in truth]
-    if not isinstance(truth, list) or len(truth) != 4:
+    if not isinstance(truth, list):
         return None
+    if len(truth) != 4 or not all(isinstance(each, int | float) for each in truth):
+        raise ValueError(f"the truth {truth} is no box: four numbers x1, y1, x2, y2 are expected")
     return [float(each) for each in truth]

@@ -2,8 +2,9 @@
 
 import re
 
+from whet.rewards.answers.extract import boxed_answer
+
 FORM = re.compile(r"\s*<think>(.+?)</think>\s*(\S.*)", re.DOTALL)
-BOX = re.compile(r"\\boxed\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 
 
 def compute_score(response: str, answer: str, format_weight: float = 0.1) -> dict:
@@ -13,8 +14,7 @@ def compute_score(response: str, answer: str, format_weight: float = 0.1) -> dic
     """
     found = FORM.fullmatch(response)
     behind = found[2].strip() if found else ""
-    boxes = BOX.findall(behind)
-    said = boxes[-1] if boxes else behind
+    said = boxed_answer(behind) or behind
     right = float(found is not None and _plain(said) == _plain(answer))
     form = float(found is not None and "<think>" not in behind and "</think>" not in behind)
     return {"overall": (1 - format_weight) * right + format_weight * form, "accuracy": right, "format": form}

@@ -25,6 +25,10 @@ REQUIRED = [
         (["algorithm.online_filtering=true", "trainer.rejection_sample=true"], "drops groups without refilling"),
         (["trainer.rejection_sample_multiplier=2"], "belongs to trainer.rejection_sample"),
         (
+            ["worker.actor.loss_type=vespo", "algorithm.rollout_correction=decoupled_seq_is"],
+            "loss_type=vespo multiplies the weights of a response's tokens; set algorithm.rollout_correction",
+        ),
+        (
             ["trainer.rejection_sample=true", "worker.rollout.n=1", "algorithm.adv_estimator=reinforce_plus_plus"],
             "trainer.rejection_sample=true looks at how the samples of a prompt differ",
         ),

@@ -134,6 +134,7 @@ def test_values_arrive_in_their_type(argument, path, value):
         ("=3", "=3: expected key=value"),
         ("--data.seed=3", "--data.seed=3: leave out the -- and write data.seed=3"),
         ("+data.seed=3", "+data.seed=3: leave out the + and write data.seed=3"),
+        ("~data.seed", "~data.seed: leave the key out to have its default"),
         ("data.seed =3", "expected key=value without spaces"),
         ("config=", "config=: has no value"),
     ],

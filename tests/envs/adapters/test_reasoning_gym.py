@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,15 @@ def test_every_task_is_played_by_name() -> None:
         if row["answer"] is not None and reward < 1:
             below.append(task)
     assert len(below) <= 3, below  # tasks whose scorer does not take the reference answer as it is written
+
+
+@pytest.mark.parametrize("task", ["countdown", "string_insertion", "simple_integration", "n_queens", "coin_flip"])
+def test_answers_are_not_run_as_programs(task: str, tmp_path: Path) -> None:
+    """Scorers of the package pass answers to `eval` and to sympy, which run them in the trainer."""
+    env = env_factory(f"reasoning_gym:{task}")()
+    env.reset(Prompt("x", [], ""), 1)  # type: ignore[call-arg]
+    for answer in (f"open({str(tmp_path / 'ran')!r}, 'w')", "1e9999999999"):
+        _, reward, _, info = env.step(Action(answer))
+        assert reward == 0
+        assert info["refused"] == (task != "coin_flip" or answer.startswith("1e"))
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 """Dr. GRPO: scores less their group's mean, not divided by its standard deviation (Liu et al., 2025).
 
-A_i = s_i − mean, whatever `algorithm.norm_adv_by_std` says. The paper's loss has worker.actor.loss_avg_mode
-seq-mean-token-sum-norm beside it, so that neither the difficulty of a prompt nor the length of a response is a weight.
+A_i = s_i − mean, whatever `algorithm.norm_adv_by_std` says. The name brings worker.actor.loss_avg_mode
+seq-mean-token-sum-norm with it, so that neither the difficulty of a prompt nor the length of a response is a weight.
 """
 
 from __future__ import annotations

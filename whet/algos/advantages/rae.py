@@ -1,11 +1,11 @@
 """RAE, role-conditioned advantages for self-play (Liu et al., 2025, SPIRAL).
 
-A = R(τ) − b_role with b ← α·b + (1 − α)·R(τ) after every episode of that role, the latest included; α is `rae_decay`.
-Roles of a game win with different chances, so one baseline for all would reward who has the better seat. The role is
-the row's column `rae_key`, and a column `data_source` names the game.
+A = R(τ) − b_role, then b ← α·b + (1 − α)·R(τ); α is `rae_decay`, and b starts at 0. Roles of a game win with
+different chances, so one baseline for all would reward who has the better seat. The role is the row's column `rae_key`,
+and a column `data_source` names the game.
 
-Compared with the authors' spiral-rl/spiral, whose code takes b before the episode is counted. The two differ by a
-constant: R − (α·b + (1 − α)·R) = α·(R − b).
+As in the authors' spiral-rl/spiral, b is taken before the episode is counted, which leaves the gradient unbiased. The
+paper's equation counts it first; its advantages are α times as large: R − (α·b + (1 − α)·R) = α·(R − b).
 """
 
 from __future__ import annotations

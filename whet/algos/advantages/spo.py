@@ -4,8 +4,9 @@ A_i = (d_i − mean d)/(std d + 1e-6) over the batch's responses, d_i = s_i − 
 before this step, kept from step to step (`data.curriculum.decay`); one sample a prompt is enough, and no group is
 without signal. The paper forgets by the KL divergence since the last visit; here by a constant factor a visit.
 
-Compared with verl's recipe spo: the same advantage. Its v̂ is α/(α + β), each ρ times itself plus what was right and
-wrong, from ½ and ½ or from samples drawn before training; here the first ½ is the mean reward and is not forgotten.
+Compared with verl's recipe spo: the same advantage, with 1e-8 added to the deviation. Its v̂ is α/(α + β), each ρ times
+itself plus what was right and wrong, from ½ and ½ or from samples drawn before training; here the first ½ is the mean
+reward and is not forgotten.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""SPPO: the share of the prompt's other responses that a response beats, less a half (Wu et al., 2024).
+"""SPPO: the share of the prompt's responses that a response beats, less a half (Wu et al., 2024).
 
-A_i = P̂(y_i ≻ π) − ½ with P̂ the mean over j ≠ i of 1 where s_i > s_j, ½ where they are equal, 0 elsewhere: an
-estimate of the chance to win against the policy itself. Scores matter by their order alone. Goes with
-`worker.actor.loss_type=sppo`. Compared with verl's recipe sppo: the same loss; in place of P̂ − ½ it has the raw score
-less (1/η) log mean exp(η s) over the batch.
+A_i = P̂(y_i ≻ π) − ½ with P̂ the mean over the prompt's n responses j, itself included, of 1 where s_i > s_j, ½ where
+they are equal, 0 elsewhere: an estimate of the chance to win against the policy itself. Scores matter by their order
+alone. Goes with `worker.actor.loss_type=sppo`.
+
+Compared with the authors' uclaml/SPPO: the same mean over all n; a preference model gives it chances between 0 and 1,
+and only the best and the worst of five responses are trained on. verl's recipe sppo has the raw score less
+(1/η) log mean exp(η s) over the batch in place of P̂ − ½.
 """
 
 from __future__ import annotations
@@ -23,9 +26,8 @@ def sppo(signals: Signals, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
     groups, scores_B = Groups(signals.groups_B, quirks(config.match)), total_rewards(signals)
     chances_B = torch.zeros_like(scores_B)
     for rows in groups.rows():
-        if len(rows) > 1:
-            ours, theirs = scores_B[rows][:, None], scores_B[rows][None, :]
-            wins_nn = (ours > theirs).double() + 0.5 * (ours == theirs)  # a half on the diagonal, which is no rival
-            chances_B[rows] = (wins_nn.sum(dim=1) - 0.5) / (len(rows) - 1) - 0.5
+        ours, theirs = scores_B[rows][:, None], scores_B[rows][None, :]
+        wins_nn = (ours > theirs).double() + 0.5 * (ours == theirs)
+        chances_B[rows] = wins_nn.mean(dim=1) - 0.5
     advantages_BT = masked(chances_B[:, None], signals.mask_BT)
     return advantages_BT, advantages_BT

@@ -1,6 +1,7 @@
 """CISPO: clip the weight of a token's gradient, never the gradient itself (MiniMax, 2025).
 
-L = −sg(clip(ρ, 1−ε_low, 1+ε_high))·A·log π. Every token keeps teaching, however far its ratio has gone.
+L = −sg(clip(ρ, 1−ε_low, 1+ε_high))·A·log π. Every token keeps teaching, however far its ratio has gone. MiniMax has no
+lower bound: ε_low = 1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 L = mean_i w_i (mean_t log π − u_i)² with w_i = sg(clip(Π_t π/π_old, 1−ε_low, 1+ε_high)) and u_i the advantage of
 `algorithm.adv_estimator=flowrl`, the log of what the policy is to match. The mean over responses is part of the loss:
-`loss_avg_mode` changes nothing. verl's recipe flowrl bounds w_i by 10 from above and not from below.
+`loss_avg_mode` changes nothing. The authors' code computes the clipped weight and multiplies by the unclipped one;
+verl's recipe flowrl bounds it by 10 from above.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from whet.compat.translation import Here, There
 
 _ACTOR, _CTRL = "actor_rollout_ref.actor", "algorithm.kl_ctrl"
 _CORRECTION = "algorithm.rollout_correction"
-_NO_BOUND = 1 - 1e-7  # largest clip_ratio_low: ratios are clipped below at 1e-7
 
 
 @rule("kl")
@@ -77,9 +76,9 @@ def _clip(there: There, here: Here) -> None:
         own = there.values.get(name)
         source = f"{_ACTOR}.clip_ratio" if own is None else name
         value = both if own is None else own
-        if side == "low" and isinstance(value, int | float) and value >= 1:
-            here.note(f"{source}={value}: no lower bound; whet clips at 1e-7")
-            value = _NO_BOUND
+        if side == "low" and isinstance(value, int | float) and value > 1:
+            here.note(f"{source}={value}: no ratio is below 0, so there is no lower bound, which is 1 in whet")
+            value = 1
         here.set(f"worker.actor.clip_ratio_{side}", value, source)
         if own is not None:
             here.idle(f"{_ACTOR}.clip_ratio", "counts only where clip_ratio_low and clip_ratio_high are null")

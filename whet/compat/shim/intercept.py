@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,14 +92,17 @@ def _working_directory(options: list[str]) -> str | None:
 
 def _enter(told: dict, module: str, arguments: list[str], launcher: list[str], torchrun: bool = False) -> int:
     if told["record"]:
-        _note(told, {"module": module, "args": arguments, "cwd": os.getcwd(), "launcher": launcher, "entry": True})
+        named = re.findall(r"oc\.env:\s*(\w+)", " ".join(arguments))
+        variables = {name: os.environ[name] for name in named if name in os.environ}  # that the script may have set
+        call = {"module": module, "args": arguments, "cwd": os.getcwd(), "launcher": launcher, "variables": variables}
+        _note(told, call | {"entry": True})
         return 0
-    call = [_ENTRY, told["system"], module, json.dumps(told["options"]), *arguments]
+    command = [_ENTRY, told["system"], module, json.dumps(told["options"]), *arguments]
     if torchrun:
         os.environ["WHET_AS_TORCHRUN"] = "1"
-        call = ["-m", "torch.distributed.run", *launcher, *call]
+        command = ["-m", "torch.distributed.run", *launcher, *command]
     sys.stdout.flush()
-    return os.execv(told["python"], [told["python"], *call])
+    return os.execv(told["python"], [told["python"], *command])
 
 
 def _real(told: dict, program: str, arguments: list[str]) -> int:

@@ -36,6 +36,11 @@ def _correction(config: Config) -> Iterator[str]:
             f"worker.actor.loss_type={actor.loss_type}, but {SECTION}.bypass_mode=true trains with "
             f"{SECTION}.loss_type={correction.loss_type}; leave the former out"
         )
+    if actor.loss_type == "vespo" and (correction.rollout_is == "sequence" or correction.rollout_is_batch_normalize):
+        yield (
+            f"worker.actor.loss_type=vespo multiplies the weights of a response's tokens; set {SECTION}."
+            f"rollout_is=token and {SECTION}.rollout_is_batch_normalize=false"
+        )
 
 
 CORRECTION_CHECKS: tuple[Check, ...] = (_correction,)

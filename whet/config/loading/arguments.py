@@ -49,6 +49,9 @@ def split_argument(argument: str) -> tuple[str, str]:
     """Return the name and the text of one `key=value` argument."""
     name, equals, text = argument.partition("=")
     bare = name.lstrip("-+~")
+    if not equals and key_of(bare) in all_keys():
+        wanted = "leave the key out to have its default" if name[:1] == "~" else "expected key=value"
+        raise UserError(f"{show(argument)}: {wanted}")
     if not equals:
         raise UserError(
             f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"

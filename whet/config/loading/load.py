@@ -18,6 +18,7 @@ from whet.config.keys import with_values
 from whet.config.loading.arguments import is_config_file, read_arguments
 from whet.config.loading.layer import Layer, fill_presets, fill_seeds, is_plain
 from whet.config.loading.yaml_file import read_files
+from whet.config.objectives import objective_layer
 from whet.config.problems import Problem, raise_problems
 from whet.config.schema import Config, all_keys
 from whet.config.secrets import comes_from_environment
@@ -107,6 +108,7 @@ def combine(
     for layer in layers:
         fill_presets(layer)
         fill_seeds(layer)
+    layers = [objective_layer(layers), *layers]
     merged = _merged(layers)
     found = problems or []
     for problem in (problem for layer in layers for problem in layer.problems):

@@ -55,14 +55,17 @@ class ActorConfig:
         None, "compute old log-probs in a pass of their own; null = only when the sampler's are not the same numbers"
     )
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", above=0)
-    clip_ratio_low: float = key(0.2, "ratios are clipped below at 1 - this", least=0, below=1)
+    clip_ratio_low: float = key(0.2, "ratios are clipped below at 1 - this; 1 = no lower bound", least=0, most=1)
     clip_ratio_high: float = key(0.3, "ratios are clipped above at 1 + this", least=0)
     clip_ratio_dual: float = key(3.0, "dual clip: bound on the ratio where the advantage is negative", above=1)
     loss_avg_mode: str = key(
         "token", "how token losses are averaged: token = token-mean, seq = seq-mean-token-mean", choices=AVG_MODES
     )
     loss_type: str = key(
-        "default", "the policy loss; default is PPO's clipped loss", choices=lambda: LOSSES.names, open=True
+        "default",
+        "the policy loss; default is PPO's clipped loss, and some bring clipping and averaging of their own",
+        choices=lambda: LOSSES.names,
+        open=True,
     )
     ppo_epochs: int = key(1, "passes over the samples of a step", least=1)
     padding_free: bool = key(True, "pack samples instead of padding them")
@@ -80,7 +83,7 @@ class ActorConfig:
     clip_cov_lb: float = key(1.0, "clip_cov: tokens are chosen among those whose covariance is above this")
     clip_cov_ub: float = key(5.0, "clip_cov: and below this")
     kl_cov_ratio: float = key(2e-4, "kl_cov: share of tokens that get a KL penalty", least=0, most=1)
-    ppo_kl_coef: float = key(0.1, "kl_cov: weight of that penalty", least=0)
+    ppo_kl_coef: float = key(1.0, "kl_cov: weight of that penalty", least=0)
     dppo_ratio_max: float = key(20.0, "dppo_tv, dppo_kl: ratios count at most this much", above=0)
     dro_beta: float = key(0.05, "dro: weight of the squared distance to the policy that sampled", above=0)
     off_policy_delta: float = key(

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import math
+import re
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from whet.config.problems import hint
+from whet.envs.expressions import is_harmless, is_short
 from whet.envs.generated import split_settings
 from whet.envs.packages import require
 from whet.envs.protocol import Action, Message
@@ -24,6 +28,7 @@ from whet.types import Prompt
 
 COLUMN = "reasoning_gym"  # of a row: {"task", "index", "settings"}, as JSON
 SIZE = 10_000  # tasks of a data set; one task (acre) depends on it, so rows and environments share it
+_RUNS = re.compile(r"\b(eval|exec|parse_expr|sympify)\(")
 _LOCK = threading.Lock()  # making a data set twice at a time would cost seconds for some tasks
 
 
@@ -59,15 +64,17 @@ class ReasoningGymEnv:
         return [*kept, {"role": "user", "content": question}]
 
     def step(self, action: Action) -> tuple[None, float, bool, dict[str, Any]]:
-        """Score the answer; a scorer that raises on it gives 0."""
-        entry = _entry(self._name, self._frozen, self._index)
-        raised = 0
+        """Score the answer; a scorer that raises on it gives 0, and so does an answer that is a program."""
+        entry, dataset = _entry(self._name, self._frozen, self._index), _dataset(self._name, self._frozen)
+        answer = answer_in(action, "answer")
+        refused = not (is_harmless(answer) if _evaluates(self._name, self._frozen) else is_short(answer))
+        score, raised = 0.0, 0
         try:
-            score = float(_dataset(self._name, self._frozen).score_answer(answer_in(action, "answer"), entry=entry))
+            score = 0.0 if refused else float(dataset.score_answer(answer, entry=entry))
         except Exception:  # of odd texts, some scorers raise anything
-            score, raised = 0.0, 1
+            raised = 1
         score = score if math.isfinite(score) else 0.0
-        info = {"accuracy": float(score >= 1), "scorer_raised": raised, "end": "answered"}
+        info = {"accuracy": float(score >= 1), "scorer_raised": raised, "refused": int(refused), "end": "answered"}
         return None, score, True, info
 
     def _take(self, named: Mapping[str, Any]) -> None:
@@ -110,6 +117,14 @@ def _entry(name: str, frozen: str, index: int) -> dict[str, Any]:
     """Return a task; all samples of a group share it."""
     entry: dict[str, Any] = _dataset(name, frozen)[index]
     return entry
+
+
+@functools.lru_cache(maxsize=4096)
+def _evaluates(name: str, frozen: str) -> bool:
+    """True if a scorer may run answers as Python: its module mentions one of the functions that do."""
+    classes = type(_dataset(name, frozen)).__mro__
+    modules = {each.__module__ for each in classes if "score_answer" in vars(each)}
+    return any(_RUNS.search(inspect.getsource(sys.modules[module])) for module in modules)
 
 
 def _dataset(name: str, frozen: str) -> Any:

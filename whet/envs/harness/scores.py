@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from whet.envs.observations import BadResultError
+from whet.envs.observations import LARGEST, BadResultError, is_number
 
 REWARDS = ("reward", "overall", "score")  # names of the reward among scores, the first that is there
 
@@ -27,20 +27,20 @@ def read_scores(value: Any) -> Scores:
     """Read an outcome; `BadResultError` for what is none."""
     if value is None:
         return Scores()
-    if _is_number(value):
-        return Scores(float(value))
+    if isinstance(value, Real) and not isinstance(value, bool):
+        value = {REWARDS[0]: value}
     if not isinstance(value, Mapping):
         raise BadResultError(f"expected a number, a dict of numbers or None, and it is a {type(value).__name__}")
-    end = value.get("end")
-    given = {str(name): number for name, number in value.items() if name != "end"}
-    wrong = [name for name, number in given.items() if not _is_number(number) and not isinstance(number, bool)]
-    if wrong:
-        raise BadResultError(f"{wrong[0][:100]} of the scores must be a finite number")
-    if given and not any(name in given for name in REWARDS):
+    given = {str(name): number for name, number in value.items()}
+    end = given.pop("end", None)
+    numbers = {name: float(number) for name, number in given.items() if is_number(number)}
+    named = next((name for name in REWARDS if name in given), None)
+    if named is None and given:
         raise BadResultError(f"scores need a reward, by one of the names {', '.join(REWARDS)}")
-    numbers = {name: float(number) for name, number in given.items()}
-    reward = next((numbers.pop(name) for name in REWARDS if name in numbers), None)
-    return Scores(reward, numbers, None if end is None else str(end)[:100])
+    reward = 0.0 if named is None else numbers.pop(named, math.nan)
+    if not abs(reward) <= LARGEST:
+        raise BadResultError(f"{named} must be a number within ±{LARGEST:g}, not {given[str(named)]!r:.50}")
+    return Scores(None if named is None else reward, numbers, None if end is None else str(end)[:100])
 
 
 def printed_scores(text: str) -> Scores:
@@ -53,7 +53,3 @@ def printed_scores(text: str) -> Scores:
     if isinstance(value, (str, list, bool)):
         return Scores()
     return read_scores(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))

@@ -155,7 +155,7 @@ class NativeEngine(StepLoop):
         requests: list[Request] = []
         try:
             for prompt, sample_id in zip(prompts, ids_of(prompts, params, sample_ids), strict=True):
-                requests.append(self.submit(prompt, params, sample_id, on_tokens=grown))
+                requests.append(self.submit(prompt, params, sample_id, reader=grown))
             self._drive()
             async for piece in grown.pieces(requests):
                 yield piece

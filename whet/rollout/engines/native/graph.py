@@ -38,7 +38,7 @@ class GraphRunner(PagedRunner):
         storage = DeviceStorage(model, memory_share, cache_dtype)
         super().__init__(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
         self._eager = eager
-        self._graphs: dict[tuple[int, How] | tuple[int, float, int], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, How] | tuple[int, float], torch.cuda.CUDAGraph] = {}
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
     def _window(self, B: int, how: How) -> None:
@@ -53,13 +53,13 @@ class GraphRunner(PagedRunner):
             graph.replay()
         return None
 
-    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float, splits: int) -> None:
+    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float) -> None:
         """Run a verifier's pass as a graph."""
         if self._eager:
-            return super().pass_over_rows(verifier, size, temperature, splits)
-        key = (size, temperature, splits)
+            return super().pass_over_rows(verifier, size, temperature)
+        key = (size, temperature)
         if key not in self._graphs:
-            self._graphs[key] = self._capture(lambda: verifier.launch(self, size, temperature, splits))
+            self._graphs[key] = self._capture(lambda: verifier.launch(self, size, temperature))
         self._graphs[key].replay()
         return None
 

@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,6 +14,9 @@ from whet.rollout.engine import Begun, SamplingParams, Start, begin
 from whet.rollout.engines.native.sequence import Request, Sequence
 from whet.rollout.uniforms import stream_keys
 from whet.types import Sample
+
+if TYPE_CHECKING:
+    from whet.rollout.engines.native.streaming import Growth
 
 
 class Inbox(ABC):
@@ -53,10 +57,10 @@ class Inbox(ABC):
         params: SamplingParams,
         sample_id: int = 0,
         on_finish: Callable[[Request], None] | None = None,
-        on_tokens: Callable[[], None] | None = None,
+        reader: Growth | None = None,
     ) -> Request:
         """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
-        request = self.request(prompt, params, sample_id, on_finish, on_tokens)
+        request = self.request(prompt, params, sample_id, on_finish, reader)
         with self._queue:
             self._inbox.append(partial(self._join, request))
         return request
@@ -67,13 +71,13 @@ class Inbox(ABC):
         params: SamplingParams,
         sample_id: int = 0,
         on_finish: Callable[[Request], None] | None = None,
-        on_tokens: Callable[[], None] | None = None,
+        reader: Growth | None = None,
     ) -> Request:
         """Return a request that is in order and not queued."""
         begun = begin(prompt)
         self._check(begun, params)
         keys = stream_keys(params.seed, torch.arange(params.n) + sample_id, begun.written).tolist()
-        request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, on_tokens=on_tokens)
+        request = Request(begun.prefix, params, unfinished=params.n, on_finish=on_finish, reader=reader)
         request.sequences = [Sequence(request, i, key) for i, key in enumerate(keys)]
         request.begun, request.sample_id = begun, sample_id
         request.routed = prompt.routing if isinstance(prompt, Sample) else None

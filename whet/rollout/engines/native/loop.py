@@ -166,31 +166,35 @@ class StepLoop(Inbox):
         self._leave([s for s in writing if sample_ids is None or s.request.sample_id + s.index in sample_ids])
 
     def _leave(self, sequences: list[Sequence]) -> None:
-        for sequence in sequences:
-            if sequence.finish is None:
-                sequence.finish = "abort"
-                self._finished(sequence)
+        left = [sequence for sequence in sequences if sequence.finish is None]
+        for sequence in left:
+            sequence.finish = "abort"
+            self._finished(sequence)
+        _wake_readers(left)
         waiting = self._scheduler.waiting
         self._scheduler.waiting = type(waiting)(s for s in waiting if s.finish is None)
         self._remove_finished()
 
     def _append(self, drawn: list[Drawn]) -> None:
         """Add tokens to the sequences that go on, and see which are finished by them."""
-        for batch, (sequence, tokens, log_probs, tops) in ((some, each) for some in drawn for each in some):
-            if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
-                continue
-            if not sequence.marks or sequence.marks[-1][1] != self.version:
-                sequence.marks.append((len(sequence.ids), self.version))
-            taken, finish = self._stop(sequence, tokens)
-            sequence.ids += tokens[:taken]
-            sequence.tops += tops[:taken]
-            batch.take_routes(sequence, taken)
-            sequence.log_probs += log_probs[:taken]
-            sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
-            if sequence.finish is not None:
-                self._finished(sequence)
-            elif sequence.request.on_tokens is not None:
-                sequence.request.on_tokens()
+        grown: list[Sequence] = []
+        try:
+            for batch, (sequence, tokens, log_probs, tops) in ((some, each) for some in drawn for each in some):
+                if sequence.finish is not None or not tokens:  # a runner that looks ahead draws past the end
+                    continue
+                grown.append(sequence)
+                if not sequence.marks or sequence.marks[-1][1] != self.version:
+                    sequence.marks.append((len(sequence.ids), self.version))
+                taken, finish = self._stop(sequence, tokens)
+                sequence.ids += tokens[:taken]
+                sequence.tops += tops[:taken]
+                batch.take_routes(sequence, taken)
+                sequence.log_probs += log_probs[:taken]
+                sequence.finish = finish  # last: whoever streams takes it for a promise that all tokens are there
+                if sequence.finish is not None:
+                    self._finished(sequence)
+        finally:
+            _wake_readers(grown)
 
     def _finished(self, sequence: Sequence) -> None:
         request = sequence.request
@@ -200,8 +204,6 @@ class StepLoop(Inbox):
         self._runner.finished(sequence)
         if request.on_finish is not None:
             request.on_finish(request)
-        if request.on_tokens is not None:
-            request.on_tokens()
 
     def _keep(self, sequence: Sequence) -> None:
         """Hold on to what a sequence has in the cache, for as many sequences as there are slots."""
@@ -247,15 +249,24 @@ class StepLoop(Inbox):
         """End every request with this error."""
         self._kept.clear()
         self._join_and_leave()
-        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
-            if sequence.finish is None:
-                sequence.finish = "abort"
-                sequence.request.error = error
-                self._finished(sequence)
+        failed = [s for s in (*self._scheduler.running, *self._scheduler.waiting) if s.finish is None]
+        for sequence in failed:
+            sequence.finish = "abort"
+            sequence.request.error = error
+            self._finished(sequence)
+        _wake_readers(failed)
         self._scheduler.running.clear()
         self._scheduler.waiting.clear()
         self._runner.reset()
         self._kept.clear()
+
+
+def _wake_readers(sequences: list[Sequence]) -> None:
+    """Tell those who read sequences as they grow."""
+    if readers := {reader for sequence in sequences if (reader := sequence.request.reader) is not None}:
+        from whet.rollout.engines.native.streaming import wake
+
+        wake(readers)
 
 
 def _common(one: list[int], other: list[int]) -> int:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from whet.kernels import decode_state as slot_state
 from whet.kernels.log_probs import row_statistics
-from whet.kernels.paged_attention_tiles import choose_splits
+from whet.kernels.paged_attention_tiles import UNCUT, Shares, choose_shares
 from whet.kernels.sampling import sample
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
@@ -224,11 +224,11 @@ class PagedRunner:
             return self.settle()
         self._verifier = self._verifier or Verifier(self)
         self._behind = True
-        return [self._verifier.check(self, running, guesses, self._splits(bucket(len(running), self._slots)))]
+        return [self._verifier.check(self, running, guesses)]
 
-    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float, splits: int) -> None:
+    def pass_over_rows(self, verifier: Verifier, size: int, temperature: float) -> None:
         """Run a verifier's pass."""
-        verifier.launch(self, size, temperature, splits)
+        verifier.launch(self, size, temperature)
 
     def _launch(self, running: list[Sequence]) -> Flight:
         B, how = bucket(len(running), self._slots), how_of(running)
@@ -255,7 +255,7 @@ class PagedRunner:
             last, behind = self._offsets[:, :B]
             positions_B = positions_B + torch.where(self._state[slot_state.WRITTEN, :B] == 0, last, behind)
         # 2. One pass over the last token of each slot, which reads the pages that its row of the table lists; (B, V).
-        attention = PagedAttention(self._storage.data, table, slots_B, lengths_B, self._splits(B))
+        attention = PagedAttention(self._storage.data, table, slots_B, lengths_B, self.shares(B))
         record = None if self._routes is None else self._routes.decoding(B)
         hidden_BH = hidden_states(self.model, ids_B, positions_B, attention, routing=record)
         logits_BV = head_of(self.model).logits(hidden_BH)
@@ -273,10 +273,12 @@ class PagedRunner:
         # 4. Slots move on, or end; the token goes to row STEP of the outputs.
         slot_state.advance(self._state, tokens_B, log_probs_B, self._ends_V, self._out_tokens, self._out_log_probs)
 
-    def _splits(self, B: int) -> int:
-        """Shares of a query's keys. Cut, its sums are added in another order: not where bits must not vary."""
-        kv_heads, narrow = self._storage.shape.kv_heads, self._storage.dtype.itemsize == 1
-        return 1 if is_exact(self.model) else choose_splits(B, kv_heads, self._processors, self._longest, narrow)
+    def shares(self, B: int) -> Shares:
+        """Shares of the keys of B queries; none where the learner attends with the same kernel."""
+        if is_exact(self.model):
+            return UNCUT
+        shape, dtype = self._storage.shape, self._storage.dtype
+        return choose_shares(B, shape.kv_heads, self._processors, shape.head_dim, self._longest, dtype)
 
     def release(self) -> None:
         """Nothing is running: drop the window that is under way and give the cache's memory back."""

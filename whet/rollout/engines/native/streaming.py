@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from collections.abc import Sequence as Seq
 
 from whet.rollout.engine import Piece
@@ -12,18 +12,19 @@ from whet.rollout.engines.native.sequence import Request, Sequence
 
 
 class Growth:
-    """Wakes a reader in its event loop when the engine's thread has added tokens; many calls make one wake."""
+    """Wakes a reader in its event loop when the engine's thread has added tokens."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._event = loop, asyncio.Event()
-        self._told = False
+        self.loop, self._event = loop, asyncio.Event()
+        self.told = False  # between a wake that is on its way and the reader that takes it
 
     def __call__(self) -> None:
-        """Called by the engine's thread."""
-        if not self._told:
-            self._told = True
-            with contextlib.suppress(RuntimeError):  # the reader's loop has closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._event.set)
+        """Called by a thread that has added tokens."""
+        wake([self])
+
+    def look(self) -> None:
+        """Called in the reader's event loop."""
+        self._event.set()
 
     async def pieces(self, requests: Seq[Request]) -> AsyncIterator[Piece]:
         """Yield additions to the sequences of requests, until all have ended."""
@@ -32,7 +33,7 @@ class Growth:
         while open_:
             await self._event.wait()
             self._event.clear()
-            self._told = False  # before looking: what is added from now on makes another wake
+            self.told = False  # before looking: what is added from now on makes another wake
             for request in requests:
                 request.raise_error()
             for sequence, place in list(open_.items()):
@@ -42,6 +43,26 @@ class Growth:
                 if piece.ids or piece.finish is not None:
                     read[sequence] += len(piece.ids)
                     yield piece
+
+
+def wake(readers: Iterable[Growth]) -> None:
+    """Called by the engine's thread once a step: one message to each event loop, whatever the number of readers.
+
+    Every message is a system call, at which another thread may take the interpreter's lock and keep it for a while.
+    """
+    loops: dict[asyncio.AbstractEventLoop, list[Growth]] = {}
+    for reader in readers:
+        if not reader.told:
+            reader.told = True
+            loops.setdefault(reader.loop, []).append(reader)
+    for loop, woken in loops.items():
+        with contextlib.suppress(RuntimeError):  # the readers' loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(_wake_all, woken)
+
+
+def _wake_all(readers: list[Growth]) -> None:
+    for reader in readers:
+        reader.look()
 
 
 def _piece(sequence: Sequence, place: int, start: int) -> Piece:

@@ -37,7 +37,7 @@ class Verifier:
         self._tokens = torch.zeros(_ROWS, dtype=torch.int64, device=device)
         self._log_probs = torch.zeros(_ROWS, device=device)
 
-    def check(self, runner: PagedRunner, running: list[Sequence], guesses: list[list[int]], splits: int) -> Drawn:
+    def check(self, runner: PagedRunner, running: list[Sequence], guesses: list[list[int]]) -> Drawn:
         """Draw the tokens behind all rows; return those of each sequence up to its first wrong guess."""
         # 1. Rows of each sequence: its last token, then its guess, as far as it may still write.
         facts: list[tuple[int, ...]] = []
@@ -58,7 +58,7 @@ class Verifier:
         given = runner.to_device(table)
         self._state[:, :size].copy_(given[:-1])
         self._slots[:size].copy_(given[-1])
-        runner.pass_over_rows(self, size, running[0].request.params.temperature, splits)
+        runner.pass_over_rows(self, size, running[0].request.params.temperature)
         # 3. The host waits here.
         tokens, log_probs = self._tokens[:size].tolist(), self._log_probs[:size].tolist()
         drawn, start = Drawn(list(running), [], []), 0
@@ -69,13 +69,13 @@ class Verifier:
             start += len(guess) + 1
         return drawn
 
-    def launch(self, runner: PagedRunner, size: int, temperature: float, splits: int) -> None:
+    def launch(self, runner: PagedRunner, size: int, temperature: float) -> None:
         """Launch one pass over `size` rows; everything stays on the device."""
         # Block-table rows (size, pages) of the rows' sequences, then as `PagedRunner._one_token`.
         table = runner.block_table.index_select(0, self._slots[:size])
         slots_B, lengths_B, uniforms_B = slot_state.prepare(self._state, table, PAGE, size)
         ids_B, positions_B = self._state[slot_state.TOKEN, :size], self._state[slot_state.POSITION, :size]
-        attention = PagedAttention(runner.cache, table, slots_B, lengths_B, splits)
+        attention = PagedAttention(runner.cache, table, slots_B, lengths_B, runner.shares(size))
         logits_BV = head_of(runner.model).logits(hidden_states(runner.model, ids_B, positions_B, attention))
         tokens_B, log_probs_B = sample(logits_BV, temperature, uniforms_B)
         self._tokens[:size].copy_(tokens_B)
