@@ -1,8 +1,8 @@
 """Write demonstrations of the games for `whet sft`: `python examples/games/demonstrate.py FOLDER`.
 
 They teach the tiny vision model the form of an action and what it sees, and leave the game for reinforcement learning.
-Number game: the first demonstrators touch the right tile and the last ones touch any. Tree game: questions ask where a
-colour is; who is told to open it touches any button.
+Number game: the first demonstrators touch the right place and the last ones touch any, in trees, too. Tree game:
+questions ask where a colour is; who is told to open it touches any button.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -43,10 +44,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    games = {"number_game": (NumberGame, "count", number_rows), "tree_game": (TreeGame, "depth", tree_rows)}
-    for name, (game, turns, rows) in games.items():
-        options = load_config([f"config={FOLDER / name / 'config.yaml'}"]).worker.rollout.env_args
-        written = rows(Demonstrator(game, options, options[turns], Random(chosen.seed)))
+    for name, rows in {"number_game": number_rows, "tree_game": tree_rows}.items():
+        written = rows(Random(chosen.seed))
         folder = chosen.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         for part, some in (("train", written[:-TEST_ROWS]), ("test", written[-TEST_ROWS:])):
@@ -54,32 +53,40 @@ def main() -> None:
         print(f"{len(written) - TEST_ROWS} demonstrations: {folder / 'train.parquet'}")
 
 
-def number_rows(demonstrator: Demonstrator) -> list[Row]:
-    """Return turns of those who touch the right tile, then of those who touch any."""
-    right, other = 2600, 1560 + TEST_ROWS
-    return [demonstrator.played(demonstrator.before(), knows=i < right) for i in range(right + other)]
+def number_rows(rng: Random) -> list[Row]:
+    """Return turns of those who touch the right place, then of those who touch any; a third of them in trees."""
+    seeds = count(FIRST_SEED)
+    numbers = Demonstrator(NumberGame, "number_game", rng, seeds)
+    trees = Demonstrator(TreeGame, "tree_game", rng, seeds, guided=False)
+    rows, right, other = [], 4000, 2400 + TEST_ROWS
+    for i in range(right + other):
+        demonstrator = numbers if rng.random() < 0.65 else trees
+        rows.append(demonstrator.played(demonstrator.before(), knows=i < right))
+    return rows
 
 
-def tree_rows(demonstrator: Demonstrator) -> list[Row]:
+def tree_rows(rng: Random) -> list[Row]:
     """Return questions about one screen, then about as many as a game has; last, those who touch any button, too."""
+    demonstrator = Demonstrator(TreeGame, "tree_game", rng, count(FIRST_SEED))
     rows = [demonstrator.asked(0) for _ in range(22400)]
     rows += [demonstrator.asked(demonstrator.before()) for _ in range(3200)]
     for _ in range(1920 + TEST_ROWS):
-        before, asks = demonstrator.before(), demonstrator.rng.random() < 0.25
+        before, asks = demonstrator.before(), rng.random() < 0.25
         rows.append(demonstrator.asked(before) if asks else demonstrator.played(before, knows=False))
     return rows
 
 
 class Demonstrator:
-    """Conversations about games, each about a new one; the last turn is the one to learn."""
+    """Conversations about games of the tiny config, each about a new one; the last turn is the one to learn."""
 
-    def __init__(self, game: type, options: dict[str, Any], turns: int, rng: Random) -> None:
-        self._game, self._options, self._turns, self.rng = game, options, turns, rng
-        self._seeds = count(FIRST_SEED)
+    def __init__(self, game: type, name: str, rng: Random, seeds: Iterator[int], **changed: Any) -> None:
+        options = load_config([f"config={FOLDER / name / 'config.yaml'}"]).worker.rollout.env_args
+        self._game, self._options, self._rng, self._seeds = game, {**options, **changed}, rng, seeds
+        self._turns = options["count" if game is NumberGame else "depth"]
 
     def before(self) -> int:
         """Draw how many turns of a right game come before the one to learn."""
-        return self.rng.randrange(self._turns)
+        return self._rng.randrange(self._turns)
 
     def played(self, before: int, knows: bool) -> Row:
         """Play a game right for as many turns and end with one more, of a demonstrator who knows or does not."""
@@ -113,7 +120,7 @@ class Demonstrator:
 
     def _point(self, env: Any, right: bool) -> str:
         """Return the point of the right place, or of any."""
-        x, y = env.places()[0] if right else self.rng.choice(env.places())
+        x, y = env.places()[0] if right else self._rng.choice(env.places())
         width, height = env.device.size()
         return f"({int(x * width)}, {int(y * height)})"
 

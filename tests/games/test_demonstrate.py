@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -12,9 +13,6 @@ from demonstrate import Demonstrator
 from environments import NumberGame, TreeGame
 from phone.drawing import COLOURS
 from PIL import Image
-
-TREE = {"size": [84, 84], "depth": 2, "names": "colours", "guided": True}
-NUMBERS = {"size": [84, 84], "columns": 2, "rows": 2, "count": 3, "highest": 3, "turns": 4}
 
 
 def colour_at(row: dict[str, Any], turn: int) -> str:
@@ -26,7 +24,7 @@ def colour_at(row: dict[str, Any], turn: int) -> str:
 
 
 def test_answers_name_the_place_of_the_colour_that_was_asked_for() -> None:
-    demonstrator = Demonstrator(TreeGame, TREE, 2, Random(1))
+    demonstrator = Demonstrator(TreeGame, "tree_game", Random(1), count(7))
     for before in (0, 1) * 10:
         row = demonstrator.asked(before)
         assert len(row["messages"]) == 2 * len(row["images"]) == 2 * (before + 1)
@@ -36,7 +34,7 @@ def test_answers_name_the_place_of_the_colour_that_was_asked_for() -> None:
 
 
 def test_players_who_do_not_know_touch_any_button_after_right_turns() -> None:
-    demonstrator = Demonstrator(TreeGame, TREE, 2, Random(1))
+    demonstrator = Demonstrator(TreeGame, "tree_game", Random(1), count(7))
     right: Counter[bool] = Counter()
     for _ in range(90):
         row = demonstrator.played(1, knows=False)
@@ -47,5 +45,5 @@ def test_players_who_do_not_know_touch_any_button_after_right_turns() -> None:
 
 
 def test_players_who_know_win_the_number_game() -> None:
-    row = Demonstrator(NumberGame, NUMBERS, 3, Random(1)).played(2, knows=True)
+    row = Demonstrator(NumberGame, "number_game", Random(1), count(7)).played(2, knows=True)
     assert [colour_at(row, turn) for turn in range(3)] == list(COLOURS)[:3]
