@@ -135,13 +135,13 @@ def test_refusals() -> None:
         paged_attention(torch.zeros(1, 4, 16, device=DEVICE), keys, keys, table, None, lengths, 1.0, None)
 
 
-@pytest.mark.parametrize("window", [None, 1, 70, 128])
+@pytest.mark.parametrize("window", [None, 70])
 def test_programs_for_shares_do_not_change_a_bit(window: int | None) -> None:
-    keys, values, table = _cache([0, 1, 64, 65, 300], 2, 16, 16, torch.float32)
-    q, lengths = _queries(5, 6, 16, torch.float32), torch.tensor([0, 1, 64, 65, 300], device=DEVICE)
+    keys, values, table = _cache([0, 1, 64, 150], 1, 16, 16, torch.float32)
+    q, lengths = _queries(4, 3, 16, torch.float32), torch.tensor([0, 1, 64, 150], device=DEVICE)
     given = (q, keys, values, table, None, lengths, 0.25, window)
     alone, alone_lse = paged_attention(*given, Shares(64, 1), return_lse=True)
-    for at_once in (5, 7):
+    for at_once in (3, 5):
         out, lse = paged_attention(*given, Shares(64, at_once), return_lse=True)
         assert torch.equal(out, alone)
         assert torch.equal(lse, alone_lse)
