@@ -1,4 +1,4 @@
-"""TRL's side of gpu_large.py: GRPOTrainer with vLLM in the same process, on the same shape, lengths of prompts and end tokens.
+"""TRL's side of gpu_large.py: GRPOTrainer with vLLM in its process; the shape, lengths and end tokens are the same.
 
     python bench/gpu_large_trl.py step-7b --work /dev/shm/trl --out trl.json
     python bench/gpu_large_trl.py tiny --work /tmp/trl      # on a CPU, without vLLM
