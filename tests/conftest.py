@@ -55,6 +55,14 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def stays_in_its_folder() -> Iterator[None]:
+    """Undo a change of the working directory by a test, or by what it runs in this process."""
+    before = Path.cwd()
+    yield
+    os.chdir(before)
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     """Where tests of kernels put their tensors."""

@@ -157,7 +157,7 @@ def test_the_buffer_keeps_what_says_something() -> None:
 )
 def test_what_does_not_go_together_is_named(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
-        check_config(load_config(["config=examples/quickstart.yaml", *arguments]))
+        check_config(load_config([f"config={examples_folder() / 'quickstart.yaml'}", *arguments]))
     assert said in str(error.value)
 
 
