@@ -38,9 +38,11 @@ def write_model(workload: Workload, folder: Path, device: str) -> int:
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(config.vocab_size)}, unk_token="t0"))
+    # Special tokens are found within words too: none may be how another word begins.
+    ids = {"<pad>": 0, "<end>": 1, "\n": 2} | {f"t{i}": i for i in range(3, config.vocab_size)}
+    words = Tokenizer(models.WordLevel(ids, unk_token="<pad>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    spelt = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="t0", eos_token="t1", unk_token="t0")
+    spelt = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<end>", unk_token="<pad>")
     spelt.save_pretrained(folder)
     return int(config.vocab_size)
 
