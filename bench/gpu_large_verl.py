@@ -29,6 +29,7 @@ from gpu import DeviceMemory
 from gpu_large import WORKLOADS
 from gpu_large_trl import made_rows, write_model
 from rollout_tail import ends_of
+from transformers import GenerationConfig
 
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")  # verl's timing_s/*
 
@@ -38,26 +39,11 @@ def write_folder(name: str, work: Path, steps: int) -> None:
     workload = WORKLOADS[name]
     vocabulary = write_model(workload, work / "model", "cpu" if _on_cpu(name) else "cuda")
     torch.cuda.empty_cache()
-    write_ends(work / "model", sorted(ends_of(vocabulary, workload.mean)))
+    ends = sorted(ends_of(vocabulary, workload.mean))
+    GenerationConfig(eos_token_id=ends, pad_token_id=0).save_pretrained(work / "model")  # vLLM reads ends there
     write_prompts(work / "prompts.parquet", [row["prompt"] for row in made_rows(workload, vocabulary, steps)])
     (work / "plugins").mkdir(exist_ok=True)
     shutil.copy(Path(__file__).with_name("verl_plugins.py"), work / "plugins")
-
-
-def write_ends(model: Path, ends: list[int]) -> None:
-    """Make these ids end a response in vLLM, and the tokenizer one that verl accepts for a Qwen.
-
-    vLLM reads the end tokens of the generation config, beside the tokenizer's. verl wants a newline that is one token,
-    and a chat template: this one adds nothing.
-    """
-    from tokenizers import AddedToken
-    from transformers import AutoTokenizer, GenerationConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.add_tokens([AddedToken("\n", normalized=False)])
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    tokenizer.save_pretrained(model)
-    GenerationConfig(eos_token_id=ends, pad_token_id=0).save_pretrained(model)
 
 
 def write_prompts(file: Path, prompts: list[str]) -> None:
