@@ -45,11 +45,7 @@ def made_rows(workload: Workload, vocabulary: int, steps: int) -> list[dict[str,
     """Prompts of random words: `gpu_large.py` takes the same number of them, of the same lengths, for each step."""
     rng, known = random.Random(1), words(vocabulary)
     lengths = [rng.randint(*workload.prompt_tokens) for _ in range(workload.prompts)]
-    return [
-        {"prompt": "".join(rng.choices(known, k=length))}
-        for _ in range(steps)
-        for length in lengths
-    ]
+    return [{"prompt": "".join(rng.choices(known, k=length))} for _ in range(steps) for length in lengths]
 
 
 def reward(completions: list[str], **_: Any) -> list[float]:

@@ -13,7 +13,6 @@ FlashAttention (verl_plugins.py), log-probs computed without whole logits.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import shutil
@@ -23,11 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from gpu import DeviceMemory
 from gpu_large import WORKLOADS
 from gpu_large_trl import made_rows, write_model
+from process_tree import adopt_orphans, end_all
 from rollout_tail import ends_of
 from transformers import GenerationConfig
 
@@ -101,7 +100,9 @@ def overrides(arguments: argparse.Namespace) -> list[str]:
         f"{rollout}.log_prob_max_token_len_per_gpu": arguments.log_prob_tokens,
         f"{rollout}.agent.num_workers": 4,  # each imports torch and transformers anew
         "reward.num_workers": 2,
-        "reward.custom_reward_function.path": work / "plugins" / "verl_plugins.py",
+        "reward.custom_reward_function.path": "pkg://verl_plugins",
+        "+ray_kwargs.ray_init.address": "local",  # never a cluster that someone else has started
+        "+ray_kwargs.ray_init.include_dashboard": False,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 2,
         "trainer.n_gpus_per_node": 1,
         "trainer.logger": "[console,file]",
@@ -120,9 +121,9 @@ def start(arguments: argparse.Namespace) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides(arguments)]
     if _on_cpu(arguments.workload):
         command += ["--cfg", "job", "--resolve"]
-    paths = [os.environ.get("PYTHONPATH", ""), str(work / "plugins")]
+    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     settings = {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONPATH": os.pathsep.join([*paths, str(work / "plugins")]),
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "VERL_FILE_LOGGER_PATH": str(work / "steps.jsonl"),
         "HF_HUB_OFFLINE": "1",
@@ -149,27 +150,6 @@ def wait(verl: subprocess.Popen[bytes], arguments: argparse.Namespace, deadline:
             return "all steps taken"
         if time.time() > deadline:
             return f"the limit of {arguments.limit:.0f} s was reached"
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent dies: what Ray starts stays within reach of `end_all`."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def end_all(verl: subprocess.Popen[bytes]) -> None:
-    """End verl, then whatever it started and left behind."""
-    verl.terminate()
-    try:
-        verl.wait(15)
-    except subprocess.TimeoutExpired:
-        verl.kill()
-    for _ in range(100):
-        left = psutil.Process().children(recursive=True)
-        for process in left:
-            process.kill()
-        if not psutil.wait_procs(left, timeout=0.2)[1] and not left:
-            return
 
 
 def read_steps(work: Path, samples: int) -> list[dict[str, Any]]:
@@ -210,6 +190,8 @@ def main() -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     if not arguments.keep:
         write_folder(arguments.workload, arguments.work, arguments.steps)
+    if arguments.files:
+        return
     adopt_orphans()
     written = time.time()
     with DeviceMemory() as memory:
@@ -230,11 +212,13 @@ def main() -> None:
         "tokens": [step["tokens"] for step in steps[1:]],
         **memory.result(),
     }
-    if not steps:
+    failed = not steps and not (_on_cpu(arguments.workload) and verl.returncode == 0)
+    if failed:
         print((arguments.work / "verl.log").read_text(errors="replace")[-6000:], flush=True)
     print(json.dumps(result), flush=True)
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(result, indent=1))
+    sys.exit(1 if failed else 0)
 
 
 def _arguments() -> argparse.Namespace:
@@ -251,6 +235,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--offload", action="store_true", help="weights and moments go to the host while vLLM samples")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further keys of verl's config")
     parser.add_argument("--keep", action="store_true", help="take the model and prompts that --work holds already")
+    parser.add_argument("--files", action="store_true", help="write the model and prompts, start nothing")
     parser.add_argument("--out", type=Path, help="a file for the result as JSON")
     return parser.parse_args()
 

@@ -1,13 +1,13 @@
 """A tokenizer of made-up words, one for each id, as programs want one beside the weights that they open.
 
-Libraries open the folder of a Qwen with Qwen's own class, whatever the folder says, and that class splits text in its own
-way. So this is a byte-pair vocabulary: a word is a capital and small letters, each word the merge of a shorter one
-and a letter. Words follow each other without spaces, and one capital after the other tells them apart.
+Libraries open the folder of a Qwen with Qwen's own class, whatever the folder says, and that class splits text in its
+own way. So this is a byte-pair vocabulary: a word is a capital and small letters, each word the merge of a shorter one
+and a letter. Words follow each other without spaces; the capitals tell them apart.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, count, islice, product
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 
@@ -17,11 +17,8 @@ FIRST = len(SPECIAL) + len(ascii_lowercase)  # ids below are no words
 
 def words(vocabulary: int) -> list[str]:
     """The words of the ids from FIRST on: A, B, ..., Z, Aa, Ab, ..., Zz, Aaa, ..."""
-    found = list(ascii_uppercase)
-    longer = (word + letter for word in found for letter in ascii_lowercase)  # reads what it adds to
-    while len(found) < vocabulary - FIRST:
-        found.extend(islice(longer, 1))
-    return found[: vocabulary - FIRST]
+    lengths = (product(ascii_uppercase, *[ascii_lowercase] * more) for more in count())
+    return ["".join(word) for word in islice(chain.from_iterable(lengths), vocabulary - FIRST)]
 
 
 def write_tokenizer(folder: Path, vocabulary: int) -> None:
