@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from whet.kernels.layout import Layout
+from whet.kernels.upload import upload
 
 
 class PaddedLayout:
@@ -37,7 +38,7 @@ class PaddedLayout:
         covering = np.append(lengths, self.tokens - used)
         rows = np.zeros((len(covering), 4), dtype=np.int64)
         rows[:, 0], rows[:, 1] = covering.cumsum() - covering, covering
-        tiles = torch.zeros(self._tiles.shape, dtype=torch.int32, pin_memory=self._tiles.device.type == "cuda")
-        found = Layout(rows, "cpu").query_tiles(self._block)
+        tiles = np.zeros(self._tiles.shape, dtype=np.int32)
+        found = Layout(rows, "cpu").query_tiles(self._block).numpy()
         tiles[: len(found)] = found
-        self._tiles.copy_(tiles, non_blocking=True)
+        self._tiles.copy_(upload(tiles, self._tiles.device))

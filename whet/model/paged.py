@@ -14,6 +14,7 @@ from whet.kernels.layout import Layout
 from whet.kernels.packed_attention import packed_attention_forward
 from whet.kernels.paged_attention import paged_attention
 from whet.kernels.paged_attention_tiles import UNCUT, Shares
+from whet.kernels.upload import upload
 from whet.model.attention import Attention
 from whet.model.exact import in_exact_mode
 
@@ -82,7 +83,7 @@ class ExtendingAttention:
         segments = np.stack([start_C, length_C, before_C, first_C], axis=1)
         self._layout = Layout(segments, cache.device, past)
         # 4. One upload of all that kernels read.
-        rows = _upload(np.concatenate([*slots, chunk_N, at_N + 1, table_CW.ravel()]), cache.device)
+        rows = upload(np.concatenate([*slots, chunk_N, at_N + 1, table_CW.ravel()]), cache.device)
         slots_N, past_M, self._chunk_N, lengths_N, table = rows.split([tokens, past, tokens, tokens, table_CW.size])
         self._where, self._past = _where(cache, slots_N), _where(cache, past_M)
         self._lengths_N, self._table_CW = lengths_N.int(), table.int().view(table_CW.shape)
@@ -109,12 +110,6 @@ def _runs(first_C: np.ndarray, length_C: np.ndarray) -> tuple[np.ndarray, np.nda
     run_T = np.repeat(np.arange(len(length_C)), length_C)
     start_C = length_C.cumsum() - length_C
     return run_T, np.arange(int(length_C.sum())) - start_C[run_T] + first_C[run_T]
-
-
-def _upload(array: np.ndarray, device: torch.device) -> Tensor:
-    host = torch.from_numpy(array.astype(np.int64))
-    # Pinned: a copy from pageable memory would wait for all work queued on the device.
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
 def _where(cache: Tensor, slots_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from whet.kernels import decode_state as slot_state
 from whet.kernels.log_probs import row_statistics
 from whet.kernels.paged_attention_tiles import UNCUT, Shares, choose_shares
 from whet.kernels.sampling import sample
+from whet.kernels.upload import upload
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
 from whet.model.paged import PagedAttention, bits
@@ -26,7 +27,7 @@ from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
 from whet.rollout.engines.native.pages import PAGE, KeptPages, PromptPages
-from whet.rollout.engines.native.reading import Places, places_of, prefill_attention, to_device
+from whet.rollout.engines.native.reading import Places, places_of, prefill_attention
 from whet.rollout.engines.native.routes import WindowRecord
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sampler import never_sampled
@@ -302,4 +303,4 @@ class PagedRunner:
 
     def to_device(self, array: np.ndarray) -> Tensor:
         """Copy to the device; the host does not wait."""
-        return to_device(array, self.device)
+        return upload(array, self.device)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from whet.kernels.upload import upload
 from whet.model.attention import Attention, packed_attention_for
 from whet.model.paged import ExtendingAttention, RememberingAttention
 from whet.rollout.engines.native.pages import PAGE, PromptPages
@@ -44,12 +44,4 @@ def prefill_attention(cache: Tensor, places: Places, row: ChunkRow) -> Attention
         return ExtendingAttention(cache, places.table_CW, places.first_C, row.lengths)
     segments = np.stack([row.starts, row.lengths, *np.zeros((2, len(row.starts)), dtype=np.int64)], axis=1)
     packed = packed_attention_for(segments, cache.device)
-    return RememberingAttention(packed, cache, to_device(places.slots(row.lengths), cache.device))
-
-
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copy to a device; the host does not wait."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return RememberingAttention(packed, cache, upload(places.slots(row.lengths), cache.device))
