@@ -6,6 +6,7 @@ does not count. Every round is written as one line of JSON, and everything to --
 
     python bench/gpu_large.py step-7b               # 64 prompts x 8, up to 512 tokens, all weights trained
     python bench/gpu_large.py update-8b-16k         # samples of 16,000 tokens, the update alone
+    python bench/gpu_large.py update-8b-16k --set worker.actor.model.enable_activation_offload=true
     python bench/gpu_large.py step-32b-lora         # 32 prompts x 8, up to 256 tokens, adapters of rank 16
     python bench/gpu_large.py step-7b-fp8           # sampled with weights in 8 bits
     python bench/gpu_large.py step-moe              # 8 layers of a mixture of experts, routing replayed

@@ -25,10 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from whet.errors import UserError
 from whet.model.pass_modes import OFFLOADING
+from whet.system.host import host_memory
 
 IN_FLIGHT = 2  # activations: two for each layer of a fused decoder, one for a layer that runs by its own modules
 _CHUNK = 2**24  # bytes: a copy of half a millisecond
+_SHARE = 0.8  # of the host's memory
 _LEAST = 2**20  # bytes of an activation that is worth a copy
 
 
@@ -47,10 +50,10 @@ def movable(device: torch.device) -> bool:
 
 
 class HostMemory:
-    """Chunks of pinned memory, all of one size, that are used again and never given back."""
+    """Chunks of pinned memory, all of one size, that are used again and never given back; at most `most` bytes."""
 
-    def __init__(self, pinned: bool, chunk: int = _CHUNK) -> None:
-        self._pinned, self.chunk = pinned, chunk
+    def __init__(self, pinned: bool, most: float, chunk: int = _CHUNK) -> None:
+        self._pinned, self._most, self.chunk = pinned, most, chunk
         self._free: list[Tensor] = []
         self.made = 0  # chunks in all
 
@@ -63,9 +66,20 @@ class HostMemory:
         """Return chunks for so many bytes."""
         count = -(-size // self.chunk)
         while len(self._free) < count:
-            self._free.append(torch.empty(self.chunk, dtype=torch.uint8, pin_memory=self._pinned))
+            self._free.append(self._new())
             self.made += 1
         return [self._free.pop() for _ in range(count)]
+
+    def _new(self) -> Tensor:
+        try:
+            if (self.made + 1) * self.chunk <= self._most:
+                return torch.empty(self.chunk, dtype=torch.uint8, pin_memory=self._pinned)
+        except RuntimeError:  # what CUDA says of memory that cannot be pinned
+            pass
+        raise UserError(
+            f"model.enable_activation_offload=true: after {self.made * self.chunk / 2**30:.1f} GiB there is no more host "
+            "memory for activations; lower micro_batch_tokens of the same worker, or leave the key out"
+        )
 
     def give(self, chunks: list[Tensor]) -> None:
         """Take chunks back."""
@@ -104,9 +118,12 @@ class Activation:
         self._memory, self._copies = memory, copies
         self._before = None if before is None else ref(before)
         self._like = (tensor.shape, tensor.dtype, tensor.device)
-        self._chunks = memory.take(tensor.nbytes)
-        self._tensor: Tensor | None = tensor.detach()
+        self._tensor: Tensor | None = None
+        self._copied: torch.cuda.Event | None = None
         self._asked = False
+        self._chunks: list[Tensor] = []
+        self._chunks = memory.take(tensor.nbytes)
+        self._tensor = tensor.detach()
         self._copied = copies.begin((to, part) for part, to in self._parts(self._tensor))
 
     def leave(self) -> None:
@@ -153,7 +170,7 @@ class ActivationOffload:
     """The offload of one model's activations."""
 
     def __init__(self, device: torch.device) -> None:
-        self.memory = HostMemory(pinned=device.type == "cuda")
+        self.memory = HostMemory(device.type == "cuda", _SHARE * host_memory())
         self._copies = Copies(device)
         self._recent: deque[ref[Activation]] = deque()  # those on the device; autograd owns them
 

@@ -188,6 +188,12 @@ def _passes(subject: Subject, tokens: int, recomputed: str) -> dict[str, int]:
     return {"activations": tokens * each, "logits": _logits(subject, tokens)}
 
 
+def offloaded_bytes(subject: Subject) -> int:
+    """Return the bytes of one token that wait in host memory between forward and backward pass."""
+    here, away = (activation_bytes(subject.size, subject.config.worker.actor.model, each) for each in (False, True))
+    return (here.recomputed - away.recomputed) // subject.config.worker.actor.tensor_parallel_size
+
+
 def _per_token(token: TokenBytes, recomputed: str) -> int:
     return {"nothing": token.kept, "mlp": token.mlp_recomputed, "all": token.recomputed}[recomputed]
 

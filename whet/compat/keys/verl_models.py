@@ -29,7 +29,7 @@ def model_rows(part: str) -> list[Row]:
         *mapped(
             "enable_activation_offload",
             f"{to}.enable_activation_offload",
-            "memory only; what layers are given, which are recomputed: enable_gradient_checkpointing=False leaves it out",
+            "memory only; recomputes layers here, and does nothing with enable_gradient_checkpointing=False",
             given=True,
         ),
         *harmless("override_config.attn_implementation", "whet registers an attention function of its own"),
