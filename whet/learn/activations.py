@@ -77,8 +77,8 @@ class HostMemory:
         except RuntimeError:  # what CUDA says of memory that cannot be pinned
             pass
         raise UserError(
-            f"model.enable_activation_offload=true: after {self.made * self.chunk / 2**30:.1f} GiB there is no more host "
-            "memory for activations; lower micro_batch_tokens of the same worker, or leave the key out"
+            f"model.enable_activation_offload=true: after {self.made * self.chunk / 2**30:.1f} GiB there is no more "
+            "host memory for activations; lower micro_batch_tokens of the same worker, or leave the key out"
         )
 
     def give(self, chunks: list[Tensor]) -> None:
