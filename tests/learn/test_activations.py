@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+from weakref import ref
+
 import pytest
 import torch
 from learn.samples import batch
@@ -15,7 +19,7 @@ from whet.config.schema.actor import ActorConfig
 from whet.config.schema.model import ModelConfig
 from whet.errors import UserError
 from whet.learn import activations
-from whet.learn.activations import IN_FLIGHT, Activation, ActivationOffload, HostMemory
+from whet.learn.activations import IN_FLIGHT, Activation, ActivationOffload, Copies, HostMemory
 from whet.learn.learner import LocalLearner
 from whet.learn.partition import Budget
 from whet.model.pass_modes import OFFLOADING
@@ -65,6 +69,65 @@ def test_gradients_are_the_same_bits_and_chunks_are_used_again(cpu_moves: None) 
     ours.model.zero_grad()
     assert same(gradients(ours), expected)
     assert memory.made == made
+
+
+class LateCopies(Copies):
+    """Copies of a stream that does nothing before someone waits for it, and then no more than it must."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._queued: list[list[tuple[Tensor, Tensor]]] = []
+        self.done = 0
+
+    def begin(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> Any:
+        self._queued.append(list(pairs))
+        return len(self._queued)
+
+    def wait(self, copied: Any) -> None:
+        while self.done < (copied or 0):
+            for to, source in self._queued[self.done]:
+                to.copy_(source)
+            self._queued[self.done] = []  # its memory may be used for something else from here on
+            self.done += 1
+
+
+def test_whoever_reads_or_frees_memory_waits_for_its_copy(cpu_moves: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "Copies", LateCopies)
+    expected, ours = gradients(learner(offload=False)), learner(offload=True)
+    for _ in range(2):
+        ours.model.zero_grad()
+        assert same(gradients(ours), expected)
+        assert offload_of(ours.model).memory.used == 0
+
+
+def test_memory_is_given_back_after_its_copy(cpu_moves: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "Copies", LateCopies)
+    offload = ActivationOffload(CPU)
+    packed = [offload._pack(torch.ones(4)) for _ in range(IN_FLIGHT + 1)]
+    copies: Any = offload._copies
+    assert copies.done == 1  # of the one that left
+    packed.clear()  # a pass that failed
+    assert copies.done == IN_FLIGHT + 1
+
+
+def test_memory_of_the_device_is_given_back_in_the_forward_pass(
+    cpu_moves: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activations, "_LEAST", 4 * 64)  # no smaller than a row of hidden states
+    weight = torch.full((64, 64), 0.01, requires_grad=True)
+    offload, inputs = ActivationOffload(CPU), []
+
+    def layer(x: Tensor) -> Tensor:
+        inputs.append(ref(x.untyped_storage()))
+        return x @ weight
+
+    x = torch.ones(3, 64)
+    for _ in range(8):
+        with offload.hooks():
+            x = checkpoint(layer, x, use_reentrant=False)
+    assert [each() is not None for each in inputs] == [False] * 6 + [True] * IN_FLIGHT
+    x.sum().backward()
+    assert not any(each() is not None for each in inputs[:8])
 
 
 def test_passes_without_gradient_and_later_stages_keep_nothing(cpu_moves: None) -> None:
