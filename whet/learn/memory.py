@@ -68,7 +68,9 @@ def token_bytes(
     gated = 2 * intermediate * dtype.itemsize if fused else 0  # modules keep or recompute whole layers
     ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
     ends += 3 * top_k * hidden * dtype.itemsize  # of one layer: what each of a token's experts returns, its gradient
-    inputs = (min(layers, _INPUTS) if offloaded else layers) * 2 * hidden * dtype.itemsize
+    inputs = input_bytes(model, dtype)
+    if offloaded and layers > _INPUTS:
+        inputs = inputs * _INPUTS // layers
     tower = _tower_bytes(model, dtype, tower_trained)
     return TokenBytes(
         kept=(layers + 2) * layer + ends + tower.kept,
@@ -76,6 +78,12 @@ def token_bytes(
         recomputed=inputs + 3 * layer + ends + tower.recomputed,
         forward=2 * layer + ends + tower.forward,
     )
+
+
+def input_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
+    """Return the bytes of a token in the inputs of all layers: the residual stream, and what is yet to be added to it."""
+    text = model.get_text_config()
+    return int(text.num_hidden_layers * 2 * text.hidden_size * dtype.itemsize)
 
 
 def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> TokenBytes:

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from whet.config import Config
 from whet.learn.log_probs import chunks
-from whet.learn.memory import TokenBytes, head_bytes, model_bytes
+from whet.learn.memory import TokenBytes, head_bytes, input_bytes, model_bytes
 from whet.learn.partition import Budget
 from whet.planning.machines import Machine
 from whet.planning.shapes import Shape
@@ -85,6 +85,11 @@ class Subject:
     def offloads_activations(self) -> bool:
         """True if inputs of layers go to host memory."""
         return not self.machine.is_cpu and self.config.worker.actor.model.offloads_activations
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Bytes of a token that go to host memory in a forward pass."""
+        return input_bytes(self.size.config, self.size.dtype) if self.offloads_activations else 0
 
     @property
     def engine(self) -> str:
@@ -186,12 +191,6 @@ def _passes(subject: Subject, tokens: int, recomputed: str) -> dict[str, int]:
     token = activation_bytes(subject.size, subject.config.worker.actor.model, subject.offloads_activations)
     each = _per_token(token, recomputed) // subject.config.worker.actor.tensor_parallel_size
     return {"activations": tokens * each, "logits": _logits(subject, tokens)}
-
-
-def offloaded_bytes(subject: Subject) -> int:
-    """Return the bytes of one token that wait in host memory between forward and backward pass."""
-    here, away = (activation_bytes(subject.size, subject.config.worker.actor.model, each) for each in (False, True))
-    return (here.recomputed - away.recomputed) // subject.config.worker.actor.tensor_parallel_size
 
 
 def _per_token(token: TokenBytes, recomputed: str) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from whet.learn.memory import WORK_OF, token_bytes
 from whet.planning.decoding import DecodeCost, decode
 from whet.planning.lengths import draw
-from whet.planning.memory import Memory, Subject, offloaded_bytes, recomputed_part
+from whet.planning.memory import Memory, Subject, recomputed_part
 
 _HOST_SEQUENCE = 33e-6  # that vLLM's scheduler spends on a sequence in a step, on slow cores
 _SERVED = ("vllm", "sglang", "trtllm", "openai")
@@ -157,8 +157,8 @@ def _pass_seconds(subject: Subject, memory: Memory, training: bool) -> float:
     # 3. The host launches, and links carry the shards, meanwhile.
     launches = shape.layers * fit.layer_host_s * times / 3 * again * (1.0 if subject.size.fused else fit.modules_host)
     links = micros * _shard_seconds(subject, training)
-    if training and subject.offloads_activations:
-        links = max(links, 2 * tokens * offloaded_bytes(subject) / fit.host_link)
+    if training:
+        links = max(links, 2 * tokens * subject.offloaded_bytes / fit.host_link)
     work_seconds = max(gpu, micros * launches, links) if not machine.is_cpu else gpu + micros * launches
     return mini_batches * work_seconds
 
