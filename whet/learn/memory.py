@@ -81,7 +81,7 @@ def token_bytes(
 
 
 def input_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
-    """Return the bytes of a token in the inputs of all layers: the residual stream, and what is yet to be added to it."""
+    """Return the bytes of a token in the inputs of all layers: two streams each."""
     text = model.get_text_config()
     return int(text.num_hidden_layers * 2 * text.hidden_size * dtype.itemsize)
 
