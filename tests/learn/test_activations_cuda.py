@@ -119,7 +119,8 @@ def test_gradients_are_the_same_bits_with_less_memory(path: str, kind: str) -> N
 def test_gradients_are_right_after_a_backward_pass_that_failed(path: str) -> None:
     ours = _learner(path, True, "fused")
     expected = {name: each.clone() for name, each in _gradients(ours).items()}
-    weight = ours.model.base_model.layers[7].input_layernorm.weight
+    memory = _offload(ours).memory
+    made, weight = memory.made, ours.model.base_model.layers[7].input_layernorm.weight
     calls: list[int] = []
 
     def fail(grad: Tensor) -> None:
@@ -131,8 +132,8 @@ def test_gradients_are_right_after_a_backward_pass_that_failed(path: str) -> Non
         with pytest.raises(ArithmeticError, match="in the middle"):
             _backward(ours, length)
     handle.remove()
-    gc.collect()
     assert len(calls) == len(LENGTHS)
-    assert _offload(ours).memory.used == 0
     found = _gradients(ours)
+    assert memory.used == 0
+    assert memory.made <= 2 * made  # torch may hold the graph of a failed pass until the next one
     assert all(torch.equal(found[name], each) for name, each in expected.items())
