@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from whet.config import load_config
+from whet.training import models
 from whet.training.offloading import offload_notes
 from whet.training.parts import shares_weights
 
@@ -29,6 +33,18 @@ def test_on_a_cpu_every_key_is_answered_once():
     keys = [*ALL, *ACTIVATIONS, "worker.ref.fsdp.enable_cpu_offload=true"]
     assert found == [f"{key} changes nothing: on a CPU all of it is in host memory already" for key in keys]
     assert notes(CPU) == []
+
+
+@pytest.mark.parametrize("key", [*ALL, *ACTIVATIONS, "worker.ref.fsdp.enable_cpu_offload=true"])
+def test_a_run_says_it(key: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "count_parameters", lambda path: None)
+    said: list[str] = []
+    run: Any = SimpleNamespace(
+        config=load_config([key]), placement=SimpleNamespace(device=CPU), model=SimpleNamespace(path="")
+    )
+    console: Any = SimpleNamespace(notes=said.extend)
+    models.prepare_device(run, console)
+    assert said == [f"{key} changes nothing: on a CPU all of it is in host memory already"]
 
 
 @pytest.mark.parametrize(
