@@ -129,23 +129,17 @@ def all_presets() -> dict[str, Mapping[str, dict[str, Any]]]:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Write what `OmegaConf.to_yaml` writes, ten times as fast: every run begins with it."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write a value out wherever it stands."""
-        return True
+    """Write what `OmegaConf.to_yaml` writes, in a fifth of its time: every run begins with it."""
 
     def text(self, value: str) -> yaml.ScalarNode:
         """Quote what would be read back as a number (also 1e-3) or as true or false (also y)."""
-        try:
-            is_other = value.lower() in _BOOLS or float(value) is not None
-        except ValueError:
-            is_other = False
-        return self.represent_scalar("tag:yaml.org,2002:str", value, style="'" if is_other else None)
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NO_TEXT.fullmatch(value) else None)
 
 
+_NO_TEXT = re.compile(
+    r"(?i)\s*[-+]?((\d[\d_]*\.?|\.\d)[\d_]*(e[-+]?[\d_]+)?|inf|infinity|nan)\s*|y|yes|n|no|true|false|on|off"
+)
 _Dumper.add_representer(str, _Dumper.text)
-_BOOLS = ("y", "yes", "n", "no", "true", "false", "on", "off")
 
 
 def _without_tuples(value: Any) -> Any:
