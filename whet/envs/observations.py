@@ -16,6 +16,7 @@ from whet.envs.protocol import Message
 
 IMAGE = "<image>"
 LARGEST = 1e6  # size of a reward; those of an episode are added up, and advantages square the sums
+_LONGEST_END = 200  # characters of the reason in info["end"]
 _SHAPE = "observation, reward, done, info"
 _OF_GYMNASIUM = (
     ", as environments of gymnasium do: return observation, reward, terminated or truncated, info; one that gymnasium "
@@ -87,7 +88,7 @@ def read_answer(value: Any, role: str) -> Answer:
         observed,
         float(reward),
         bool(done),
-        None if end is None else str(end),
+        None if end is None else str(end)[:_LONGEST_END],
         {str(name): float(number) for name, number in info.items() if is_number(number)},
         None if message is None else dict(message),
     )
