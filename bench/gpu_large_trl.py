@@ -54,10 +54,11 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 
 def settings(workload: Workload, arguments: argparse.Namespace, ends: list[int], cuda: bool) -> GRPOConfig:
-    """TRL's defaults but for what would slow it down here."""
-    from trl import GRPOConfig
+    """The settings of `gpu_trl.py` with lengths, end tokens and memory of a workload."""
+    from gpu_trl import grpo_config
 
-    return GRPOConfig(
+    return grpo_config(
+        cuda,
         output_dir=str(arguments.work / "out"),
         model_init_kwargs={"dtype": "bfloat16" if cuda else "float32"},
         per_device_train_batch_size=arguments.micro_batch,
@@ -65,22 +66,9 @@ def settings(workload: Workload, arguments: argparse.Namespace, ends: list[int],
         num_generations=workload.samples,
         max_completion_length=workload.max_tokens,
         max_steps=arguments.steps,
-        learning_rate=1e-6,
-        temperature=1.0,
-        beta=0.0,
-        use_vllm=cuda,
-        vllm_mode="colocate",
         vllm_gpu_memory_utilization=arguments.memory,
         vllm_max_model_length=workload.prompt_tokens[1] + workload.max_tokens,
         generation_kwargs={"stop_token_ids": ends} if cuda else {"eos_token_id": ends},
-        use_cpu=not cuda,
-        bf16=cuda,
-        gradient_checkpointing=False,
-        shuffle_dataset=False,
-        logging_steps=1,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
     )
 
 

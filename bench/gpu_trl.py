@@ -31,6 +31,26 @@ class TimedTrainer(GRPOTrainer):
         return value
 
 
+def grpo_config(cuda: bool, **own: Any) -> GRPOConfig:
+    """TRL's defaults but for what would slow it down here, and a benchmark's own settings."""
+    return GRPOConfig(
+        learning_rate=1e-6,
+        temperature=1.0,
+        beta=0.0,
+        use_vllm=cuda,
+        vllm_mode="colocate",
+        use_cpu=not cuda,
+        bf16=cuda,
+        gradient_checkpointing=False,
+        shuffle_dataset=False,
+        logging_steps=1,  # the log is where its measures are; nothing is written
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        **own,
+    )
+
+
 def steps(spec: Spec) -> dict[str, Any]:
     """Train for the spec's steps; its log has one entry a step."""
     moments = StepMoments()
@@ -49,29 +69,17 @@ def steps(spec: Spec) -> dict[str, Any]:
         model=spec.model,
         reward_funcs=reward,
         train_dataset=dataset,
-        args=GRPOConfig(
+        args=grpo_config(
+            cuda,
             output_dir=str(Path(spec.work) / "trl"),
             per_device_train_batch_size=spec.micro_batch,
             gradient_accumulation_steps=spec.prompts * spec.samples // spec.micro_batch,
             num_generations=spec.samples,
             max_completion_length=spec.new_tokens,
             max_steps=spec.steps,
-            learning_rate=1e-6,
-            temperature=1.0,
-            beta=0.0,
-            use_vllm=cuda,
-            vllm_mode="colocate",
             vllm_gpu_memory_utilization=0.3,
             vllm_max_model_length=1024,
             vllm_importance_sampling_correction=spec.correction,
-            use_cpu=not cuda,
-            bf16=cuda,
-            gradient_checkpointing=False,
-            shuffle_dataset=False,
-            logging_steps=1,  # the log is where its measures are; nothing is written
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
         ),
     )
     trainer.generation_s = []

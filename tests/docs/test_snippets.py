@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,19 +38,7 @@ def test_the_program_that_replaces_one_of_trl(
     variables: dict[str, Any] = {"dataset": ROWS, "__name__": "__main__"}
     exec(compile(code, "/tmp/ipykernel_1/7.py", "exec"), variables)
     assert variables["run"].metrics["step"][-1] == 1
-
-
-def test_a_reward_function_of_trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = [each for each in snippets("coming-from/trl.md") if "trl_rewards" in each]
-    module = ModuleType("trl_rewards")
-    module.accuracy_reward = lambda completions, answer, **columns: [  # type: ignore[attr-defined]
-        float(a == b) for a, b in zip(completions, answer)
-    ]
-    monkeypatch.setitem(sys.modules, "trl_rewards", module)
-    variables: dict[str, Any] = {}
-    exec(code, variables)
-    rows = [{"response": "5", "ground_truth": "5"}, {"response": "5", "ground_truth": "6"}]
-    assert variables["compute_score"](rows) == [1.0, 0.0]
+    assert variables["run"].metrics["reward/failed"][-1] == 0
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
     answer = read_answer(("x", np.float64(1.5), np.bool_(False), info), "user")
     assert (answer.reward, answer.done, answer.end) == (1.5, False, "won")
     assert answer.info == {"moves": 3.0, "won": 1.0, "ratio": 0.5}
+    assert len(read_answer(("x", 1.0, True, {"end": "x" * 10_000}), "user").end or "") == 200
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,11 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
     [
         (None, "four values observation, reward, done, info; it returned None"),
         (("x", 1.0, True), "it returned 3 values"),
+        (
+            ("x", 1.0, True, False, {}),
+            "5 values, as environments of gymnasium do: return observation, reward, terminated",
+        ),
+        ((("x", {}), 1.0, False, {}), "return the observation alone"),
         (("x", "1", True, {}), "the reward (second value of step) must be a number within ±1e+06, not a str"),
         (("x", float("nan"), True, {}), "not nan"),
         (("x", 1e9, True, {}), "not 1000000000.0"),

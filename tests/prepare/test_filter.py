@@ -26,7 +26,7 @@ def rows(here: Path) -> list[dict[str, object]]:
     return found
 
 
-def test_by_a_column(whet: Run, rows: list[dict[str, object]]) -> None:
+def test_by_a_column(whet: Run, refused: Run, rows: list[dict[str, object]]) -> None:
     by = "extra_info.model_difficulty.Q-1.5B"
     whet("data", "filter", "in.jsonl", "out.pkl", "--by", by, "--keep", "2..4")
     assert read_rows("out.pkl") == rows[1:4]
@@ -37,6 +37,12 @@ def test_by_a_column(whet: Run, rows: list[dict[str, object]]) -> None:
     card = Path("out.jsonl.README.md").read_text()
     assert "10 × below 11" in card
     assert "| rows | `out.jsonl` | 12 | 10 | 2 |" in card
+    whet("data", "filter", "in.jsonl", "out.jsonl", "--keep=10..", f"--by={by}")  # another band of the same rows
+    write_rows(Path("other.jsonl"), rows[:3])
+    for source, output in (("other.jsonl", "out.jsonl"), ("in.jsonl", "other.jsonl")):
+        said = refused("data", "filter", source, output, "--by", "date", "--keep", "2024-01-01..")
+        assert f"{output}{'.README.md' * (output == 'out.jsonl')} exists and is not of these data" in said
+    assert len(read_rows("out.jsonl")) == len(read_rows("other.jsonl")) == 3
 
 
 def test_by_a_model_and_once_more(whet: Run, refused: Run, quickstart: Path, here: Path) -> None:

@@ -153,7 +153,23 @@ def test_math_and_aime(whet: Run) -> None:
     rows = prepared(whet, "aime", AIME, "aime24")
     assert [row["answer"] for row in rows] == ["25", "336"]
     assert name_for(rows[0]["data_source"]) == "math_dapo"
-    assert "1 × answer that is no integer" in Path("out/README.md").read_text()
+    assert "1 × answer that is no integer" in Path("out/aime.README.md").read_text()
+    assert Path("out/README.md").read_text().startswith("# math,")
+
+
+def test_files_of_other_data_are_not_overwritten(whet: Run, refused: Run) -> None:
+    write_rows(Path("hub.jsonl"), AIME)
+    command = ("data", "aime", "--from", "hub.jsonl", "--split", "aime24", "--format", "jsonl", "--output", "out")
+    whet(*command)
+    whet(*command, "--limit", "1")  # the same data set once more
+    readme, rows = Path("out/README.md"), Path("out/aime24.jsonl")
+    readme.write_text("# mine\n")
+    assert "out/aime24.jsonl exists and is not of these data" in refused(*command)
+    assert len(read_rows(str(rows))) == 1
+    rows.unlink()
+    whet(*command)
+    assert readme.read_text() == "# mine\n"
+    assert "| aime24 |" in Path("out/aime.README.md").read_text()
 
 
 def test_geo3k_keeps_images_as_they_are(whet: Run) -> None:

@@ -66,6 +66,38 @@ def test_verl_signature_gets_source_and_every_column(tmp_path):
     assert (extra["index"], extra["level"]) == (5, 3)
 
 
+CHAT = [{"role": "user", "content": "2+2?"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt", "expected"),
+    [
+        ("def f(completions, **kwargs): return completions", "2+2?", ["4", "4"]),
+        ("def f(completions, **kwargs): return [turns[0]['content'] for turns in completions]", CHAT, ["4", "4"]),
+        ("def f(prompts, completions, level): return list(zip(prompts, level))", CHAT, [(CHAT, 3), (CHAT, 3)]),
+        (
+            "def f(completions, level, **columns): return [sorted(columns)] * 2",
+            "",
+            [["data_source", "ground_truth", "prompts"]] * 2,
+        ),
+        ("def f(completions, trainer_state=None, weight=1): return [None, weight]", "", [0.0, 5]),
+        ("async def f(completions, **_): return tuple(completions)", "", ["4", "4"]),
+        ("class F:\n    def __call__(self, completions): return 8\nf = F()", "", 8),
+    ],
+)
+def test_functions_of_trl_are_called_as_trl_calls_them(tmp_path, text, prompt, expected):
+    function = load(tmp_path, text, options={"weight": 5} if "weight" in text else {})
+    assert function.form.batch
+    row = {**ROW, "prompt": prompt}
+    assert function([row, row]) == expected
+
+
+def test_a_column_that_a_function_of_trl_misses_is_named(tmp_path):
+    function = load(tmp_path, "def f(completions, solution, **_): return solution")
+    with pytest.raises(TypeError, match="takes solution: no column of the data, which has ground_truth, data_source"):
+        function([{**ROW, "prompt": ""}])
+
+
 def test_config_overrules_the_file_on_the_type(tmp_path):
     text = "REWARD_TYPE = 'sequential'\ndef f(rows): return len(rows)"
     assert load(tmp_path, text, declared="batch").form.batch
@@ -77,7 +109,8 @@ def test_config_overrules_the_file_on_the_type(tmp_path):
         ("def f(a, b): pass", None, {}, ["takes (a, b)", "f(reward_inputs, ...)", "solution_str"]),
         ("def f(rows): pass", None, {}, ["takes (rows)", "worker.reward.reward_type", "REWARD_TYPE"]),
         ("def f(): pass", None, {}, ["takes (nothing)"]),
-        ("def f(prompts, completions, **columns): pass", None, {}, ["of TRL need three lines", "coming-from/trl.md"]),
+        ("def f(completions, completion_ids): pass", None, {}, ["needs completion_ids, which no sample provides"]),
+        ("def f(completions): pass", "sequential", {}, ["as a sequential function"]),
         ("def f(predicts, ground_truths): pass", "sequential", {}, ["as a sequential function"]),
         ("def f(reward_input): pass", "group", {}, ["'group' is not one of batch, sequential"]),
         ("def f(reward_input, url): pass", None, {}, ["reward_function_kwargs"]),

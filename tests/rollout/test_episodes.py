@@ -12,6 +12,7 @@ import pytest
 import torch
 from tiny_models import Tiny
 
+from whet.chat.encoding import TurnEncoder
 from whet.chat.turns import Appended
 from whet.envs.host import EnvHost
 from whet.envs.session import EnvFailure, EnvSession
@@ -188,6 +189,44 @@ def test_an_environment_that_never_ends_is_ended(
         assert len(sample.ids) <= limits.tokens
         assert sample.segments[-1].by_model
         assert turns is None or sample.turns == turns
+
+
+class Huge(Game):
+    def step(self, action: str) -> Any:
+        answer = super().step(action)
+        return ("stop " * (2 << 20), *answer[1:]) if Game.opened[0] is self else answer
+
+
+class HugeReset(Game):
+    def reset(self, prompt: Prompt) -> Any:
+        return "stop " * (2 << 20) if Game.opened[0] is self else None
+
+
+@pytest.mark.parametrize(("env", "end", "failed"), [(Huge, "length", 0), (HugeReset, "reset bad result", 1)])
+def test_an_observation_of_10_mb_is_not_encoded(
+    engine: NativeEngine,
+    llama: Tiny,
+    host: EnvHost,
+    prompt: Prompt,
+    monkeypatch: pytest.MonkeyPatch,
+    env: type[Game],
+    end: str,
+    failed: int,
+) -> None:
+    longest: list[int] = []
+    encode = TurnEncoder.encode
+
+    def watched(self: TurnEncoder, text: str, *rest: Any, **named: Any) -> list[int]:
+        longest.append(len(text))
+        return encode(self, text, *rest, **named)
+
+    monkeypatch.setattr(TurnEncoder, "encode", watched)
+    failures: Failures = []
+    ends = [sample.end for sample in play(episodes(engine, llama, host, env, failures=failures), prompt)]
+    assert sorted(ends) == sorted([end, *["played"] * 3])
+    assert len(failures) == failed
+    assert longest
+    assert max(longest) < 1000
 
 
 class Raises(Game):

@@ -298,6 +298,11 @@ def test_none_leaves_the_score_to_the_reward_function(stage: Stage, prompt: Prom
             "messages[0].content[0]: an image must be sent as a data: URL",
         ),
         ({"messages": [{"role": "user", "content": "stop " * 99}]}, 400, "more than data.max_prompt_length=64"),
+        (
+            {"messages": [{"role": "user", "content": "stop " * (2 << 20)}]},
+            400,
+            "longer than data.max_prompt_length=64 and",
+        ),
         ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}, 400, "max_tokens must be a whole number"),
         ({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "web"}]}, 400, "tools[0] must be of type"),
         (7, 400, "the body must be a JSON object"),
@@ -311,7 +316,7 @@ def test_bad_calls_are_refused_by_name_and_cost_nothing(
     def run(base_url: str, api_key: str, row: dict[str, Any]) -> float:
         for key in (api_key, "whet-guessed"):
             with pytest.raises(urllib.error.HTTPError) as raised:
-                post(base_url, key, "/chat/completions", body)
+                post(base_url, key, "/chat/completions", body if key == api_key else {})
             told.append((raised.value.code, json.load(raised.value)["error"]["message"]))
         chat(base_url, api_key, row["messages"])
         return 1.0

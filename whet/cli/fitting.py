@@ -1,4 +1,4 @@
-"""Text for the terminal that it is printed on: paragraphs and columns wrapped to its width, commands left whole."""
+"""Text for the terminal that it is printed on: paragraphs, columns and commands wrapped to its width."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 
 _FEWEST_COLUMNS = 30  # for the second of two columns; with less room it stands below the first
 _TWO_COLUMNS = re.compile(r"( *\S.*?\S?  +)(\S.*)")
+_WORD = re.compile(
+    r"""\[[^\]]*\]|(?:'[^']*'|"[^"]*"|\S)+"""
+)  # an optional part of a usage line, or an argument of a command
 
 
 def columns() -> int | None:
@@ -22,7 +25,8 @@ def fitted(text: str, width: int | None) -> str:
     """Wrap a page of help to `width` columns; None, or a width in which it fits, leaves it as it is.
 
     Lines without indentation are paragraphs. Indented ones are rows: a name, two spaces or more, and what it means,
-    which may go on below itself. Lines of usage and below "Examples:" are commands, to be copied, and stay as they are.
+    which may go on below itself. Lines of usage and below "Examples:" are broken between arguments; examples with a
+    backslash, so that they can be copied as they stand.
     """
     if width is None or max(map(len, text.splitlines()), default=0) <= width:
         return text
@@ -30,10 +34,26 @@ def fitted(text: str, width: int | None) -> str:
     for block in text.split("\n\n"):
         rows = block.splitlines()
         if rows and rows[0].startswith(("usage:", "Examples:")):
-            lines += [*rows, ""]
+            mark = " \\" if rows[0].startswith("Examples:") else ""
+            lines += [*(line for row in rows for line in _command(row, width, mark)), ""]
         else:
             lines += [*_block(rows, width), ""]
     return "\n".join(lines[:-1])
+
+
+def _command(row: str, width: int, mark: str) -> Iterator[str]:
+    """Yield the lines of a command; `mark` ends those that go on below. An argument is never broken."""
+    indent = row[: len(row) - len(row.lstrip())]
+    words = _WORD.findall(row)
+    line = indent + words[0]
+    below = (indent or " " * len("usage: ")) + "    "
+    for i, word in enumerate(words[1:], start=1):
+        if len(line) + 1 + len(word) + (len(mark) if i < len(words) - 1 else 0) > width:
+            yield line + mark
+            line = below + word
+        else:
+            line += f" {word}"
+    yield line
 
 
 def _block(rows: list[str], width: int) -> Iterator[str]:
@@ -42,7 +62,8 @@ def _block(rows: list[str], width: int) -> Iterator[str]:
         yield from textwrap.wrap(" ".join(rows), width, break_long_words=False, break_on_hyphens=False)
         return
     for name, meaning in _rows(rows):
-        below = " " * (len(name) if width - len(name) >= _FEWEST_COLUMNS else 6)
+        room = max(_FEWEST_COLUMNS, *map(len, meaning.split()), 0)
+        below = " " * (len(name) if width - len(name) >= room else 6)
         first = name if len(below) == len(name) else below
         if first == below != name:
             yield name.rstrip()

@@ -11,6 +11,7 @@ from whet.errors import UserError
 _SAME_LEAF = 0.4
 LONGEST = 200  # characters of a name that others are compared with: time grows with its square
 MOST_SHOWN = 30
+_SYNONYMS = {"gpu": "cuda"}  # another word for a name, where the most similar name means something else
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -18,6 +19,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     if len(name) > LONGEST:
         return None
     folded = {known.lower(): known for known in names}
+    name = _SYNONYMS.get(name.lower(), name)
     found = difflib.get_close_matches(name.lower(), folded, n=1)
     return folded[found[0]] if found else None
 

@@ -16,7 +16,12 @@ from whet.envs.protocol import Message
 
 IMAGE = "<image>"
 LARGEST = 1e6  # size of a reward; those of an episode are added up, and advantages square the sums
+_LONGEST_END = 200  # characters of the reason in info["end"]
 _SHAPE = "observation, reward, done, info"
+_OF_GYMNASIUM = (
+    ", as environments of gymnasium do: return observation, reward, terminated or truncated, info; one that gymnasium "
+    "has registered is played as it is, with worker.rollout.env=gymnasium:NAME"
+)
 _KINDS = 'text, chat messages, a PIL image or {"text": ..., "images": [...]}'
 
 
@@ -62,7 +67,8 @@ def read_answer(value: Any, role: str) -> Answer:
     """Check what `step` returned."""
     if not isinstance(value, tuple | list) or len(value) != 4:
         shown = f"{len(value)} values" if isinstance(value, tuple | list) else _kind(value)
-        raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}")
+        hint = _OF_GYMNASIUM if shown == "5 values" else ""
+        raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}{hint}")
     observation, reward, done, info = value
     if not is_number(reward) or isinstance(reward, bool) or abs(reward) > LARGEST:
         shown = f"{reward!r:.50}" if isinstance(reward, Real) else _kind(reward)
@@ -82,7 +88,7 @@ def read_answer(value: Any, role: str) -> Answer:
         observed,
         float(reward),
         bool(done),
-        None if end is None else str(end),
+        None if end is None else str(end)[:_LONGEST_END],
         {str(name): float(number) for name, number in info.items() if is_number(number)},
         None if message is None else dict(message),
     )
@@ -92,6 +98,10 @@ def _chat(turns: Any) -> Observed:
     observed = Observed([], is_chat=True)
     if not turns:
         raise BadResultError("the observation is an empty list of messages")
+    if isinstance(turns, tuple) and len(turns) == 2 and isinstance(turns[1], Mapping) and "role" not in turns[1]:
+        raise BadResultError(
+            "it returned an observation and info, as gymnasium's reset does: return the observation alone"
+        )
     for number, turn in enumerate(turns, start=1):
         if not isinstance(turn, Mapping) or not isinstance(turn.get("role"), str) or "content" not in turn:
             raise BadResultError(f"message {number} of the observation must be a dict with role and content")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from whet import __version__
+from whet.errors import UserError
 
 
 @dataclass
@@ -38,3 +40,18 @@ def card(title: str, facts: Mapping[str, str], parts: Sequence[Part], notes: Seq
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
     lines += ["", "## Use", "", "```yaml", use.rstrip("\n"), "```", "", f"Made by whet {__version__}.", ""]
     return "\n".join(lines)
+
+
+def has_lines(readme: Path, marks: Sequence[str]) -> bool:
+    """Return True if a card exists and has, for each of the marks, a line that begins with it."""
+    lines = readme.read_text(encoding="utf-8", errors="replace").splitlines() if readme.is_file() else []
+    return all(any(line.startswith(mark) for line in lines) for mark in marks)
+
+
+def refuse_others(command: str, readme: Path, marks: Sequence[str], files: Sequence[Path]) -> None:
+    """Raise UserError if a file exists and the card beside it is not one that this command would write again."""
+    there = next((path for path in (readme, *files) if path.exists()), None)
+    if there is not None and not has_lines(readme, marks):
+        raise UserError(
+            f"{command}: {there} exists and is not of these data; it is not overwritten. Move it, or write elsewhere"
+        )

@@ -17,7 +17,7 @@ from whet.data.columns import MISSING, column_names, lookup
 from whet.data.files import Table, read_tables
 from whet.data.formats import Columns
 from whet.errors import UserError
-from whet.prepare.card import Part, card
+from whet.prepare.card import Part, card, refuse_others
 from whet.prepare.writing import WRITERS, write_rows
 
 KEY = "whet data filter INPUT"
@@ -61,6 +61,16 @@ class Filter:
         """The folder that keeps answers until the output is written, and for other bands afterwards."""
         return self.output.with_name(f"{self.output.name}.samples")
 
+    @property
+    def card(self) -> Path:
+        """The card's file."""
+        return self.output.with_name(f"{self.output.name}.README.md")
+
+    @property
+    def title(self) -> str:
+        """The card's title."""
+        return f"{self.output.name}, filtered by whet"
+
     def eval_arguments(self) -> list[str]:
         """Arguments by which `whet eval` answers and scores the rows."""
         source = os.path.abspath(self.source) if os.path.exists(self.source) else self.source
@@ -95,7 +105,10 @@ def parse(arguments: Sequence[str]) -> tuple[Filter, list[str]]:
         _check_fractions(low, high)
     elif not given.keep:
         raise UserError(f"whet data filter --by {given.by}: say what to keep, such as --keep 1..15")
-    return Filter(source, output, given.n, low, high, given.column, given.by), rest[2:]
+    options = Filter(source, output, given.n, low, high, given.column, given.by)
+    marks = [f"# {options.title}", *(f"- rows: {each}" for each in _sources(options))]
+    refuse_others("whet data filter OUTPUT", options.card, marks, [output])
+    return options, rest[2:]
 
 
 def keep_rows(options: Filter, rates: Rates | None, say: Callable[[str], None]) -> Part:
@@ -121,11 +134,10 @@ def keep_rows(options: Filter, rates: Rates | None, say: Callable[[str], None]) 
         raise UserError(f"whet data filter: none of {total} rows is within the band ({reasons}); widen --keep")
     checksum = write_rows(options.output, kept)
     part = Part("rows", options.output.name, _sources(options), total, len(kept), checksum, dropped)
-    readme = options.output.with_name(f"{options.output.name}.README.md")
-    write_text(readme, _card(options, rates, part))
+    write_text(options.card, _card(options, rates, part))
     reasons = "".join(f", {count} × {reason}" for reason, count in dropped.most_common())
     say(f"{options.output}: {len(kept)} of {total} rows{reasons}")
-    say(f"card: {readme}")
+    say(f"card: {options.card}")
     return part
 
 
@@ -207,4 +219,4 @@ def _card(options: Filter, rates: Rates | None, part: Part) -> str:
     facts = {"kept": f"{options.by or options.column} {band}"}
     if rates is not None:
         facts |= {"model": rates.model, "samples of a prompt": str(rates.samples), "column": options.column}
-    return card(f"{options.output.name}, filtered by whet", facts, [part], [], f"data:\n  train_files: {part.file}")
+    return card(options.title, facts, [part], [], f"data:\n  train_files: {part.file}")

@@ -16,7 +16,7 @@ from whet.data.files import Table, read_tables
 from whet.data.formats import Columns
 from whet.data.splits import split_files
 from whet.errors import UserError
-from whet.prepare.card import Part, card
+from whet.prepare.card import Part, card, has_lines, refuse_others
 from whet.prepare.options import Options
 from whet.prepare.registry import SETS, DataSet, Drop, Item
 from whet.prepare.schemas import KEYS, SCHEMAS
@@ -37,15 +37,18 @@ class Converted:
 def prepare(options: Options, say: Callable[[str], None]) -> list[Part]:
     """Prepare a data set as the options say; returns what was written."""
     dataset = SETS.find(options.name)
+    files = {split: options.output / f"{split}.{options.format}" for split in _splits(dataset, options)}
+    readme, marks = options.output / "README.md", [f"# {_title(options)}"]
+    if readme.exists() and not has_lines(readme, marks):  # of other data in the same folder
+        readme = options.output / f"{options.name}.README.md"
+    refuse_others(f"whet data {options.name} --output", readme, marks, list(files.values()))
     parts = []
-    for split in _splits(dataset, options):
+    for split, path in files.items():
         tables, sources = _read(dataset, split, options)
         found = convert(dataset, split, tables, options)
-        path = options.output / f"{split}.{options.format}"
         part = Part(split, path.name, sources, found.read, len(found.rows), write_rows(path, found.rows), found.dropped)
         parts.append(part)
         say(f"{path}: {part.kept} rows{_dropped(part)}")
-    readme = options.output / "README.md"
     write_text(readme, _card(dataset, options, parts))
     say(f"card: {readme}")
     return parts
@@ -142,6 +145,10 @@ def _dropped(part: Part) -> str:
     return f" ({part.read - part.kept} of {part.read} dropped: {reasons})"
 
 
+def _title(options: Options) -> str:
+    return f"{options.name}, prepared by whet"
+
+
 def _card(dataset: DataSet, options: Options, parts: list[Part]) -> str:
     facts = {
         "data set": f"{options.name}, {dataset.title}",
@@ -156,6 +163,4 @@ def _card(dataset: DataSet, options: Options, parts: list[Part]) -> str:
     use += [f"  {key.removeprefix('data.')}: {value}" for key, value in KEYS[options.schema].items()]
     if options.schema == "whet" and dataset.template:
         use.append(f"  format_prompt: {dataset.template} # of whet's examples")
-    return card(
-        f"{options.name}, prepared by whet", facts, parts, [dataset.note] if dataset.note else [], "\n".join(use)
-    )
+    return card(_title(options), facts, parts, [dataset.note] if dataset.note else [], "\n".join(use))

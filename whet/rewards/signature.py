@@ -1,8 +1,8 @@
 """How a reward function wants to be called, read from its parameters.
 
-Eight forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (predict, ground_truth), verl's
+Nine forms are known: EasyR1's (a dict, or a list of dicts), EasyR1's older one (predict, ground_truth), verl's
 (data_source, solution_str, ground_truth, extra_info) and the plain one (response, answer), each for one sample or, with
-plural names, for a whole batch.
+plural names, for a whole batch; and TRL's (completions), for a batch (`trl.py`).
 
 Pictures and turns are given to functions that ask for them: by a parameter `images`, `videos` or `turns` (in a batch
 form a list with an entry for each sample), or by their names in `REWARD_NEEDS` of the file, which puts them into the
@@ -20,6 +20,7 @@ from typing import Any
 
 from whet.errors import UserError
 from whet.rewards.function import KEY, KWARGS_KEY, RewardSource
+from whet.rewards.trl import NOT_GIVEN, adapted
 from whet.rewards.wire import ASKED
 
 RewardInput = dict[str, Any]
@@ -44,6 +45,7 @@ class CallForm:
 
 BATCH = CallForm(True, ("reward_inputs",))
 SEQUENTIAL = CallForm(False, ("reward_input",))
+TRL = CallForm(True, ("completions",), ("prompts",))
 FORMS = (
     BATCH,
     SEQUENTIAL,
@@ -53,6 +55,7 @@ FORMS = (
     CallForm(True, ("predicts", "ground_truths")),
     CallForm(False, ("response", "answer"), ("prompt",)),
     CallForm(True, ("responses", "answers"), ("prompts",)),
+    TRL,
 )
 
 
@@ -125,7 +128,10 @@ def bind(
     if form is None:
         raise UserError(_wrong_signature(parameters, declared, source))
     arguments = tuple(name for name in (*form.required, *form.optional) if name in parameters)
-    if form in (BATCH, SEQUENTIAL):
+    if form is TRL:  # every other parameter is a column, which only the rows can show
+        function, form = adapted(function, [n for n, each in parameters.items() if _is_needed(each)]), BATCH
+        arguments += tuple(n for n in parameters if n not in (*arguments, *asked, *options, *NOT_GIVEN))
+    elif form in (BATCH, SEQUENTIAL):
         arguments = (next(iter(parameters)),)
         if arguments[0] in asked:
             raise UserError(f"{KEY}: {source.function} in {source.path} takes {arguments[0]} first; put the row there")
@@ -174,13 +180,11 @@ def _wrong_signature(parameters: Parameters, declared: str | None, source: Rewar
     takes = ", ".join(str(parameter) for parameter in parameters.values()) or "nothing"
     forms = [form for form in FORMS if declared is None or form.batch == (declared == "batch")]
     as_type = f" as a {declared} function" if declared else ""
-    of_trl = "completions" in parameters
     return (
         f"{KEY}: {source.function} in {source.path} takes ({takes}), which cannot be called{as_type}. Accepted: "
         + ", ".join(str(form) for form in forms)
         + f". A single parameter of another name is fine when {TYPE_KEY} or REWARD_TYPE in the file says "
         f'"batch" or "sequential"; further parameters need a default or a value in {KWARGS_KEY}.'
-        + (" Functions of TRL need three lines around them: docs/coming-from/trl.md." if of_trl else "")
     )
 
 

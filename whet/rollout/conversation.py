@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+MOST_CHARACTERS = 128  # that one token stands for: runs of spaces, in the largest vocabularies
 MOST_TEMPLATES = 1024  # lists of tools whose templates are kept; a harness may send another with every call
+
+
+def cannot_fit(messages: list[Message], tokens: int) -> bool:
+    """Return True if texts have more characters than so many tokens can stand for.
+
+    Encoding 10 MB to learn that an episode has room for a thousand tokens takes a minute and a gigabyte.
+    """
+    contents = (message.get("content") for message in messages)
+    return sum(len(each.strip()) for each in contents if isinstance(each, str)) > tokens * MOST_CHARACTERS
 
 
 class ImageReader(Protocol):
@@ -64,6 +74,8 @@ class Conversations:
         if observed is None and opened.tools is None:
             return Conversation(self, template, prompt, list(prompt.messages))
         messages, images = _begun(prompt, observed)
+        if cannot_fit(messages, self.longest):
+            raise EnvFailure(BAD_RESULT, "reset", f"made a prompt of more than data.max_prompt_length={self.longest}")
         images += self.fitted("reset", [] if observed is None else observed.images)
         written = self.written(messages)
         ids = self.expanded("reset", _named("reset", lambda: template.prompt(written)), images)

@@ -17,7 +17,7 @@ from whet.envs.protocol import Action
 from whet.envs.session import EnvFailure, EnvSession
 from whet.rollout.blocking import run_blocking
 from whet.rollout.collector import Rollout
-from whet.rollout.conversation import Conversation, Conversations
+from whet.rollout.conversation import Conversation, Conversations, cannot_fit
 from whet.rollout.engine import Engine, KeepsSamples, SamplingParams
 from whet.rollout.single_turn import sample_whole
 from whet.types import Prompt, Sample, Segment
@@ -103,8 +103,12 @@ class Episodes:
 
     def _append(self, conversation: Conversation, played: _Played, turn: list[int], answer: Answer) -> bool:
         """Add an observation; False, and nothing is added, where the policy could not write another token behind it."""
+        assert answer.observed is not None, "checked when the answer was read"
+        room = self._limits.tokens - len(played)
+        if cannot_fit(answer.observed.messages, room):
+            return False
         segment = conversation.append(turn, answer)
-        if len(played) + len(segment.ids) >= self._limits.tokens:
+        if len(segment.ids) >= room:
             return False
         played.segments.append(segment)
         return True

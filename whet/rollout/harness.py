@@ -17,7 +17,7 @@ from whet.envs.harness.scores import Scores
 from whet.envs.harness.server import Gone, SessionServer
 from whet.envs.host import EnvHost
 from whet.envs.session import BAD_RESULT, RAISED, EnvFailure
-from whet.rollout.conversation import Conversations
+from whet.rollout.conversation import Conversations, cannot_fit
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.episodes import Finish, Limits, Report, gathered, give_back, share_prompts
 from whet.rollout.harness_row import row_of
@@ -191,8 +191,16 @@ class HarnessSession:
         if len(recording.turns) >= limits.turns:
             self._end = "max_turns"
             raise RefusedError(400, f"worker.rollout.max_turns={limits.turns} calls were answered", "max_turns")
-        asked = self._tokens(call)
         longest = self._harness.conversations.longest
+        if cannot_fit(call.messages, longest + limits.tokens):
+            self._end = "length" if recording.turns else self._end
+            raise RefusedError(
+                400,
+                f"the messages are longer than data.max_prompt_length={longest} and "
+                f"data.max_response_length={limits.tokens} allow",
+                "context_length_exceeded",
+            )
+        asked = self._tokens(call)
         if not recording.turns and len(asked.context) > longest:
             raise RefusedError(
                 400,

@@ -94,15 +94,16 @@ def for_fresh(samples: Sequence[Sample], version: int, values_BT: Tensor, otherw
     return torch.where(fresh_BT.bool(), values_BT, otherwise)
 
 
-def keep_log_probs(samples: Sequence[Sample], version: int, values_BT: Tensor) -> None:
-    """Write `values_BT` over the sampler's log-probs of tokens that this version of the policy wrote."""
-    for sample, row_T in zip(samples, values_BT.tolist(), strict=True):
-        start = 0
-        for segment in sample.segments:
-            end = start + len(segment.ids)
-            if segment.by_model and segment.version == version:
-                segment.log_probs = row_T[start:end]
-            start = end
+def with_log_probs(sample: Sample, log_probs: list[float], version: int | None = None) -> Sample:
+    """Return a copy with other log-probs of what the policy wrote, or of what this version of the policy wrote."""
+    segments, start = [], 0
+    for segment in sample.segments:
+        stop = start + len(segment.ids)
+        if segment.by_model and version in (None, segment.version):
+            segment = replace(segment, log_probs=log_probs[start:stop])
+        segments.append(segment)
+        start = stop
+    return replace(sample, segments=segments)
 
 
 def resampled(experience: Experience, config: Config, step: int) -> tuple[Experience, dict[str, float]]:

@@ -15,6 +15,7 @@ from random import Random
 from torch import Tensor
 
 from whet.config.schema.algorithm import ReplayBufferConfig
+from whet.training.experience import with_log_probs
 from whet.training.measure import correctness, is_solved
 from whet.types import Group, Sample
 
@@ -56,15 +57,5 @@ class ReplayBuffer:
         rows = {id(sample): row for sample, row in zip(samples, log_probs_BT)}
         for i, group in enumerate(self.groups):
             if all(id(sample) in rows for sample in group.samples):
-                relabelled = [_with_log_probs(sample, rows[id(sample)].tolist()) for sample in group.samples]
+                relabelled = [with_log_probs(sample, rows[id(sample)].tolist()) for sample in group.samples]
                 self.groups[i] = replace(group, samples=relabelled)
-
-
-def _with_log_probs(sample: Sample, log_probs: list[float]) -> Sample:
-    """Return a copy of a sample with other log-probs of what the policy wrote."""
-    segments, start = [], 0
-    for segment in sample.segments:
-        stop = start + len(segment.ids)
-        segments.append(replace(segment, log_probs=log_probs[start:stop]) if segment.by_model else segment)
-        start = stop
-    return replace(sample, segments=segments)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whet.algos import needs_of
 from whet.rollout.engine import SamplingParams
-from whet.training.experience import for_fresh, keep_log_probs, penalises_kl, sampler_log_probs
+from whet.training.experience import for_fresh, penalises_kl, sampler_log_probs, with_log_probs
 from whet.training.measure import StepClock
 from whet.types import Sample
 
@@ -106,7 +106,8 @@ def settle_log_probs(inputs: SignalInputs, samples: Sequence[Sample]) -> None:
     if not samples or not config.worker.rollout.plays_episodes or config.algorithm.rollout_correction.active:
         return
     if recomputes_old_log_probs(config, inputs.models.engine):
-        keep_log_probs(samples, version, inputs.models.learner.log_probs(samples))
+        for sample, row_T in zip(samples, inputs.models.learner.log_probs(samples).tolist(), strict=True):
+            sample.segments = with_log_probs(sample, row_T, version).segments
 
 
 def reference_log_probs(inputs: SignalInputs, samples: Sequence[Sample], clock: StepClock) -> Tensor | None:

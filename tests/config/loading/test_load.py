@@ -115,6 +115,7 @@ def test_values_arrive_in_their_type(argument, path, value):
         ("data.shuffle=1", "data.shuffle=1: expected true or false"),
         ("data.shuffle=yes", "data.shuffle=yes: expected true or false"),
         ("trainer.logger=[1]", "trainer.logger=[1]: expected a list such as [a, b]"),
+        ("trainer.device=GPU", "GPU is not one of auto, cpu, cuda; did you mean cuda?"),
         ("trainer.logger=[wandbb]", "wandbb is not one of console, file, mlflow, swanlab, tensorboard, wandb"),
         ("algorithm.adv_estimator=gropo", "did you mean grpo?"),
         ("worker.actor.loss_avg_mode=token-meen", "did you mean token-mean?"),
@@ -214,8 +215,8 @@ def test_a_file_that_is_not_text(tmp_path):
 
 
 def test_empty_files_and_empty_sections_change_nothing(write):
-    assert load_config([f"config={write('')}"]) == load_config([])
-    assert load_config([f"config={write('data:')}"]) == load_config([])
+    for text in ("", "---\n", "---\n...\n", "# nothing\n", "data:"):
+        assert load_config([f"config={write(text)}"]) == load_config([])
 
 
 def test_numbers_written_as_text_are_read(write):

@@ -197,6 +197,8 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
             text = file.read(MOST_BYTES + 1).decode("utf-8")
         check_yaml(text, str(path))
         root = _composed(text)
+        if root is not None and root.tag == f"{TAG}null":  # `---` and nothing behind it
+            root = None
         if root is not None and not isinstance(root, yaml.MappingNode):
             raise UserError(f"{path}: must hold sections such as data: and worker:")
         tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else {}
