@@ -13,7 +13,8 @@ from kernels.conftest import DEVICE
 from torch import Tensor
 
 from whet.kernels import packed_attention_backward as backward
-from whet.kernels.packed_attention import Layout, packed_attention, packed_attention_forward
+from whet.kernels.packed_attention import Layout, forward_blocks, packed_attention, packed_attention_forward
+from whet.kernels.padded_layout import PaddedLayout
 from whet.model.attention import PackedAttention, Segment
 
 # Rows of a tile beyond the end of its segment compute nonsense that is never stored; the interpreter warns of it.
@@ -222,3 +223,24 @@ def test_compiles_for_hopper_within_its_shared_memory(D: int) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert all(int(shared) < 227 * 1024 for shared in done.stdout.split())
+
+
+def test_a_row_of_fixed_size_has_the_bits_of_its_segments_alone() -> None:
+    q, k, v = (torch.randn(40, 2, 16, device=DEVICE) for _ in range(3))
+    padded = PaddedLayout(40, 4, forward_blocks(16, 4)[0], torch.device(DEVICE))
+    for lengths in ([7, 20], [40], [1, 1, 33]):
+        padded.lay(np.array(lengths))
+        out = packed_attention_forward(q, k, v, padded, 0.25, None)[0]
+        starts = np.cumsum(lengths) - lengths
+        alone = Layout([(int(start), n, 0, 0) for start, n in zip(starts, lengths)], DEVICE)
+        n = sum(lengths)
+        assert torch.equal(out[:n], packed_attention_forward(q[:n], k[:n], v[:n], alone, 0.25, None)[0])
+
+
+def test_a_row_of_fixed_size_refuses_what_does_not_fit() -> None:
+    padded = PaddedLayout(8, 2, 32, torch.device(DEVICE))
+    for lengths in ([9], [1, 1, 1]):
+        with pytest.raises(ValueError, match="do not fit"):
+            padded.lay(np.array(lengths))
+    with pytest.raises(ValueError, match="tiles of 32"):
+        padded.query_tiles(64)

@@ -25,10 +25,12 @@ from transformers import (
 pytest.importorskip("triton", reason="the fused decoder is made of triton kernels")
 
 from whet.config.schema.model import LoraConfig
+from whet.learn import activations
 from whet.model import attention
 from whet.model.attention import packed_attention_for
 from whet.model.fused import decoder_of, fuse, unfuse
 from whet.model.load import head_of, hidden_states
+from whet.model.pass_modes import OFFLOADING
 
 pytestmark = [pytest.mark.usefixtures("kernels_everywhere"), pytest.mark.early]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,6 +123,25 @@ def test_hidden_states_and_gradients_are_those_of_the_modules(name: str, recompu
     for parameter, gradient in gradients.items():
         scale = expected_gradients[parameter].abs().max()
         torch.testing.assert_close(gradient / scale, expected_gradients[parameter] / scale, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=_slow_but(False)) for each in ("qwen3", "gemma3")])
+def test_offloaded_inputs_of_layers_leave_every_bit_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model(FUSED[name])
+    assert fuse(model)
+    model.gradient_checkpointing_enable()
+    model.train()
+    expected, expected_gradients = _run(model, (3, 4, 2, 5))
+    monkeypatch.setattr(activations, "movable", lambda device: True)
+    monkeypatch.setattr(activations, "_LEAST", 1)
+    activations.set_activation_offload(model, True)
+    hidden, gradients = _run(model, (3, 4, 2, 5))
+    assert torch.equal(hidden, expected)
+    assert gradients.keys() == expected_gradients.keys()
+    assert all(torch.equal(gradients[each], gradient) for each, gradient in expected_gradients.items())
+    memory = OFFLOADING[model].__self__.memory  # type: ignore[attr-defined]
+    assert memory.made == 2 * SIZES["num_hidden_layers"] - 1  # two streams into every layer but the first, and no more
+    assert memory.used == 0
 
 
 @pytest.mark.skipif(find_spec("peft") is None, reason="adapters are PEFT's")

@@ -72,13 +72,13 @@ class Server:
 
     def delay(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
         """Make every token of a batch take this much longer: responses of 500 take ten seconds on any machine."""
-        runner: Any = self.service.engine._runner  # type: ignore[attr-defined]
+        runner: Any = self.service.backend.engine._runner  # type: ignore[attr-defined]
         decode = runner.decode
         monkeypatch.setattr(runner, "decode", lambda running: (time.sleep(seconds), decode(running))[1])
 
     def idle(self) -> bool:
         """Wait until nothing is being decoded."""
-        engine: Any = self.service.engine
+        engine: Any = self.service.backend.engine
         return eventually(
             lambda: engine._driver is None and not engine._scheduler.running and not self.service.gate.running
         )

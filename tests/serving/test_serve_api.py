@@ -28,7 +28,7 @@ def test_the_model_is_listed(server):
 def test_tokens_are_the_engines(server):
     params = {"max_tokens": 24, "seed": 5, "n": 3, "temperature": 0.8, "top_p": 0.9, "return_token_ids": True}
     answer = server.complete(prompt=[9, 40, 41], logprobs=0, **params).json()
-    engine = server.service.engine
+    engine = server.service.backend.engine
     sampling = SamplingParams(n=3, max_tokens=24, seed=5, temperature=0.8, top_p=0.9)
     expected = engine.generate([Prompt("p", [9, 40, 41], "")], sampling)
     assert [choice["token_ids"] for choice in answer["choices"]] == [sample.ids for sample in expected]
@@ -195,8 +195,8 @@ def test_an_engine_that_does_not_stream_sends_each_response_whole(folder, other_
     """As vLLM behind its own server does not; transformers' stands in for it, behind the same protocol."""
     with running(folder) as server:
         service = server.service
-        native = service.engine
-        service.engine = HFEngine(service.model, native._stop._tokenizer, native._stop._end_ids)
+        native = service.backend.engine
+        service.backend.engine = HFEngine(service.backend.model, native._stop._tokenizer, native._stop._end_ids)
         options = {"n": 3, "max_tokens": 9, "seed": 2, "ignore_eos": True, "return_token_ids": True}
         *events, done = server.events(COMPLETIONS, prompt=["the", "answer"], **options)
         assert done == "[DONE]"
@@ -214,7 +214,7 @@ def test_an_engine_that_does_not_stream_sends_each_response_whole(folder, other_
 
 def test_whets_own_engine_for_such_servers_samples_from_it(server):
     """`worker.rollout.name=openai` of another run."""
-    tokenizer = server.service.engine._stop._tokenizer
+    tokenizer = server.service.backend.engine._stop._tokenizer
     client = Client(server.address, TOKEN, 30)
     engine = OpenAIEngine(client, tokenizer, frozenset({tokenizer.eos_token_id}), 4)
     engine.load_weights(lambda: iter(()), 0)

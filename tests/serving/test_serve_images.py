@@ -58,7 +58,7 @@ def _ask(server: Server, *urls: str, text: str = "what is", **options):
 
 def test_an_image_takes_its_tokens_and_changes_the_answer(seeing):
     red, blue = (_ask(seeing, _url(colour)).json() for colour in ("red", "blue"))
-    image = seeing.service.model.config.image_token_id
+    image = seeing.service.backend.model.config.image_token_id
     assert red["prompt_token_ids"].count(image) == (56 // 28) * (84 // 28)
     chances = [each["choices"][0]["logprobs"]["content"][0]["logprob"] for each in (red, blue)]
     assert abs(chances[0] - chances[1]) > 1e-5

@@ -100,7 +100,7 @@ def test_who_leaves_is_not_written_for(server, stream):
     clients = [socket.create_connection(server.address.removeprefix("http://").split(":")) for _ in range(3)]
     for client in clients:
         client.sendall(_head(len(body)) + body)
-    scheduler = server.service.engine._scheduler
+    scheduler = server.service.backend.engine._scheduler
     assert eventually(lambda: server.service.gate.running == 3 and scheduler.running)
     written = list(scheduler.running)
     for client in clients:
@@ -122,7 +122,7 @@ def test_a_request_that_takes_too_long_ends_with_a_note(folder, monkeypatch):
 
 
 def test_a_failing_engine_answers_500_and_goes_on(server, monkeypatch):
-    runner = server.service.engine._runner
+    runner = server.service.backend.engine._runner
     with monkeypatch.context() as patch:
         patch.setattr(runner, "decode", lambda running: 1 / 0)
         assert server.complete(max_tokens=5, ignore_eos=True).status_code == 500

@@ -115,9 +115,9 @@ def test_the_asynchronous_client_streams_many_at_once(server):
 
 def script(server, monkeypatch, text):
     """Replace the tokens of the random model by those of one that calls tools; all else is real."""
-    tokenizer = server.service.engine._stop._tokenizer
+    tokenizer = server.service.backend.engine._stop._tokenizer
     ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    engine: NativeEngine = server.service.engine
+    engine: NativeEngine = server.service.backend.engine
     real = engine._append
 
     def scripted(drawn):

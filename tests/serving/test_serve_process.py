@@ -1,132 +1,134 @@
-"""The command itself: what it prints, what the guide shows, signals, and bad arguments."""
+"""`serve.engine_process`: the same answers as from an engine in the server's own process, and what its end does."""
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import threading
-import time
+import asyncio
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import httpx2 as httpx
 import pytest
-from serving.serving import TOKEN, started
+from patience import eventually
+from serving.serving import Server, running, served, started
+from tiny_models import MakeTiny
 
-from whet import cli
-from whet.config import load_config
-from whet.config.checks.serve import check_serve
-from whet.errors import UserError
+from whet.rollout.engine import Piece, SamplingParams
+from whet.serving.process.backend import ProcessBackend, _Incoming
+from whet.serving.process.child import EngineHost, Outlet
+from whet.serving.process.wire import Add, Addition, Drop, Grown, Inbound, Up, messages, send
+from whet.types import Prompt
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_a_random_token_is_printed_and_a_signal_lets_requests_finish(folder):
-    without = {"WHET_SERVE_TOKEN": ""} if "WHET_SERVE_TOKEN" in os.environ else {}
-    with started(str(folder), "serve.port=0", "serve.shutdown_timeout=20", **without) as server:
-        (token,) = [line.removeprefix("token: ") for line in server.lines if line.startswith("token: ")]
-        assert len(token) > 30
-        headers = {"Authorization": f"Bearer {token}"}
-        body = {"model": server.name, "prompt": "the", "n": 32, "max_tokens": 300, "ignore_eos": True, "seed": 1}
-        answers: list[httpx.Response] = []
-
-        def ask() -> None:
-            url = f"{server.address}/v1/completions"
-            answers.append(httpx.post(url, json=body, headers=headers, timeout=60))
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        with httpx.Client() as client:
-            while client.get(f"{server.address}/health").json()["running"] == 0:
-                time.sleep(0.01)
-        server.process.send_signal(signal.SIGTERM)
-        thread.join(60)
-        assert server.process.wait(30) == 0
-        assert answers[0].status_code == 200
-        assert answers[0].json()["usage"]["completion_tokens"] == 32 * 300
+COMPLETIONS = "/v1/completions"
+GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
 
 
-@pytest.mark.slow
-def test_what_does_not_finish_in_time_is_cut_with_a_note(folder):
-    with started(str(folder), "serve.port=0", "serve.shutdown_timeout=0", WHET_SERVE_TOKEN=TOKEN) as server:
-        assert not any(line.startswith("token") for line in server.lines), "a chosen token is not shown"
-        options = {"n": 128, "max_tokens": 480, "ignore_eos": True, "stream": True}
-        body = {"model": server.name, "prompt": "the"} | options
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        url = f"{server.address}/v1/completions"
-        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
-            lines = answer.iter_lines()
-            next(lines)
-            server.process.send_signal(signal.SIGINT)
-            rest = [line for line in lines if line]
-        assert '"code":"shutting_down"' in rest[-2]
-        assert rest[-1] == "data: [DONE]"
-        assert server.process.wait(30) == 0
+@pytest.fixture(scope="module")
+def folder(tiny: MakeTiny) -> Path:
+    return served(tiny)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "no model is named"),
-        (["nowhere/to/be/found"], "there is no such folder"),
-        (["whet/quickstart", "serve.prot=1"], "did you mean serve.port"),
-        (["whet/quickstart", "serve.port=70000"], "at most 65535"),
-        (["whet/quickstart", "serve.host=0.0.0.0"], "serve.allow_remote"),
-        (["whet/quickstart", "serve.host=example.org"], "serve.allow_remote"),
-        (["whet/quickstart", "worker.rollout.name=hf"], "native or vllm"),
-        (["whet/quickstart", "worker.actor.model.lora.rank=8"], "whet merge"),
-        (["whet/quickstart", "serve.weights_folder=/nowhere"], "no such folder"),
-        (["whet/quickstart", "serve.host=0.0.0.0", "serve.allow_remote=true", "serve.port=0"], "need a token"),
-        (["whet/quickstart", "--port=1"], "leave out the --"),
-    ],
-)
-def test_bad_arguments_are_said_in_a_sentence(arguments, words, capsys, monkeypatch):
-    monkeypatch.delenv("WHET_SERVE_TOKEN", raising=False)
-    assert cli.main(["serve", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+@pytest.fixture(scope="module")
+def apart(folder: Path) -> Iterator[Server]:
+    with running(folder, "serve.engine_process=true") as server:
+        assert isinstance(server.service.backend, ProcessBackend)
+        yield server
 
 
-def test_a_port_that_is_taken_is_said_before_anything_is_loaded(folder, capsys):
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert cli.main(["serve", str(folder), f"serve.port={taken.getsockname()[1]}"]) == 2
-    assert "cannot listen there" in capsys.readouterr().err
-
-
-def test_help_is_short(capsys):
-    assert cli.main(["serve", "--help"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) < 32
+def test_answers_are_those_of_an_engine_in_this_process(folder: Path, apart: Server) -> None:
+    asked: dict[str, Any] = {"n": 3, "max_tokens": 40, "seed": 2, "ignore_eos": True, "logprobs": 2, "stop": ["ab"]}
+    with running(folder) as here:
+        expected, streamed = here.complete(**asked).json(), here.events(COMPLETIONS, **asked)
+    answer = apart.complete(**asked).json()
+    assert answer["choices"] == expected["choices"]
+    assert answer["usage"] == expected["usage"]
+    texts = [_texts(events) for events in (streamed, apart.events(COMPLETIONS, **asked))]
+    assert texts[0] == texts[1] == {choice["index"]: choice["text"] for choice in expected["choices"]}
 
 
-def test_the_guides_commands_are_accepted():
-    commands = re.findall(r"^whet serve (.+)$", GUIDE, re.MULTILINE)
-    assert len(commands) >= 2
-    for command in commands:
-        model, *arguments = command.split()
-        check_serve(load_config([f"worker.actor.model.model_path={model}", *arguments]))
-    with pytest.raises(UserError):
-        check_serve(load_config([]))
+def _texts(events: list[Any]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for event in events[:-1]:
+        for choice in event["choices"]:
+            texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    return texts
+
+
+def test_a_prompt_that_cannot_be_sampled_is_refused_and_the_next_is_not(apart: Server) -> None:
+    assert apart.complete(prompt=[10**6]).status_code == 400
+    assert apart.complete(**GREEDY).status_code == 200
+
+
+def test_weights_are_replaced_there(apart: Server, tiny: MakeTiny) -> None:
+    other, wrong = served(tiny, seed=1), served(tiny, num_hidden_layers=1)
+    before = apart.complete(**GREEDY).json()
+    refused = apart.post("/v1/weights", {"path": str(wrong)})
+    assert refused.status_code == 400
+    assert "not weights of the same model" in refused.text
+    assert apart.complete(**GREEDY).json()["choices"] == before["choices"]
+    assert apart.post("/v1/weights", {"path": str(other), "version": 5}).json()["version"] == 5
+    after = apart.complete(**GREEDY).json()
+    assert (before["whet"]["version"], after["whet"]["version"]) == (0, 5)
+    assert before["choices"][0]["token_ids"] != after["choices"][0]["token_ids"]
+
+
+def test_responses_that_nobody_reads_are_dropped(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, running(folder) as here:
+        host = EngineHost(here.service.backend, Outlet(theirs))  # type: ignore[arg-type]
+        params = SamplingParams(n=64, max_tokens=400, ignore_eos=True)
+        host.take(Add(3, [Prompt("a", [9, 40], "")], params, [0], True))
+        first = next(messages(ours, Inbound(bytearray())))
+        assert isinstance(first, Grown)
+        assert {each.number for each in first.additions} == {3}
+        host.take(Drop(3))
+        assert here.idle()
 
 
 @pytest.mark.slow
-def test_the_guides_python_and_curl_work(quickstart, tmp_path, monkeypatch, capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    (curl,) = re.findall(r"```bash\n(curl.*?)```", GUIDE, re.DOTALL)
-    model = quickstart / "model"
-    with started("whet/quickstart", "serve.port=0", WHET_SERVE_TOKEN=TOKEN) as server:
-        exec(code.replace("http://127.0.0.1:8000", server.address), {"token": TOKEN})
-        whole, streamed = capsys.readouterr().out.split("\n", 1)
-        assert whole == f"{streamed} {whole.split()[-1]}"
-        sent = curl.replace("http://127.0.0.1:8000", server.address)
-        sent = sent.replace("checkpoints/whet/quickstart/global_step_40", str(model))
-        done = subprocess.run(
-            ["bash", "-c", sent], env=os.environ | {"WHET_SERVE_TOKEN": TOKEN}, capture_output=True, text=True
-        )
-        assert '"version":40' in done.stdout, done.stdout + done.stderr
+def test_the_engine_ends_with_its_server(folder: Path) -> None:
+    with started(str(folder), "serve.port=0", "serve.engine_process=true") as server:
+        (child,) = _children(server.process.pid)
+        server.process.kill()
+        assert eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_pieces_that_nobody_has_taken_are_one() -> None:
+    async def taken() -> list[Piece]:
+        incoming = _Incoming()
+        incoming.add(Addition(0, 0, 1, [4], [-1.0], [], None))
+        incoming.add(Addition(0, 0, 0, [7], [-0.5], [], None))
+        incoming.add(Addition(0, 0, 1, [5, 6], [-2.0, -3.0], [], "stop"))
+        return await incoming.pieces()
+
+    assert asyncio.run(taken()) == [
+        Piece(0, 1, [4, 5, 6], [-1.0, -2.0, -3.0], [], "stop"),
+        Piece(0, 0, [7], [-0.5], [], None),
+    ]
+
+
+def test_messages_come_whole_however_they_are_cut() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for number in range(3):
+            send(ours, Up(number, True, 7))
+        data = theirs.recv(1 << 16)
+        ours.shutdown(socket.SHUT_WR)
+        assert list(messages(theirs, Inbound(bytearray()))) == []
+    inbound = Inbound(bytearray())
+    found = [message for at in range(len(data)) for message in inbound.take(data[at : at + 1])]
+    assert found == [Up(number, True, 7) for number in range(3)]
+
+
+def test_requests_fail_and_the_server_knows_why_when_the_engine_was_killed(apart: Server) -> None:
+    backend = apart.service.backend
+    assert isinstance(backend, ProcessBackend)
+    backend.process.kill()
+    assert eventually(lambda: apart.service.failure is not None)
+    assert "was killed by SIGKILL" in str(apart.service.failure)
+    answer = apart.complete(**GREEDY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_failed")

@@ -79,7 +79,7 @@ def put_together(events: Any, count: int) -> tuple[list[str], list[list[int]], l
 
 def working(server: Server) -> bool:
     """Whether vLLM's process computes."""
-    process = psutil.Process(server.service.engine.process.pid)
+    process = psutil.Process(server.service.backend.engine.process.pid)
     before = sum(process.cpu_times()[:2])
     time.sleep(0.5)
     return sum(process.cpu_times()[:2]) - before > 0.05  # an idle one needs none at all

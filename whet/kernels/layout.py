@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from whet.kernels.prefixes import depths_of, levels_of, parents_of, prefix_rows
+from whet.kernels.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,7 @@ class Layout:
         return self._key_tiles[choice]
 
     def _upload(self, table: np.ndarray) -> Tensor:
-        host = torch.from_numpy(table.astype(np.int32))
-        if self.device.type != "cuda":
-            return host
-        # Pinned: a copy from pageable memory would wait for all work queued on the device.
-        return host.pin_memory().to(self.device, non_blocking=True)
+        return upload(table.astype(np.int32), self.device)
 
 
 def _cut(lengths: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:

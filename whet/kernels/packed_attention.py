@@ -18,6 +18,7 @@ from torch import Tensor
 from whet.kernels.layout import Layout
 from whet.kernels.packed_attention_backward import LOG2E, packed_attention_backward, precision
 from whet.kernels.packed_attention_tiles import key_rows
+from whet.kernels.padded_layout import PaddedLayout
 
 __all__ = ["Layout", "packed_attention", "packed_attention_backward", "packed_attention_forward"]
 
@@ -50,7 +51,7 @@ class _PackedAttention(torch.autograd.Function):
 
 
 def packed_attention_forward(
-    q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: float, window: int | None
+    q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout | PaddedLayout, scale: float, window: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return (N, H, D) and the (N, H) log-sum-exp of the scaled scores, natural log, fp32.
 
@@ -88,7 +89,9 @@ def forward_blocks(D: int, element_size: int) -> tuple[int, int, int, int]:
     return {128: (128, 64, 8, 3), 256: (128, 32, 8, 2)}.get(D, (64, 64, 4, 3))
 
 
-def _check(q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout, scale: float, window: int | None) -> None:
+def _check(
+    q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, layout: Layout | PaddedLayout, scale: float, window: int | None
+) -> None:
     (N, H, D), K = q_NHD.shape, k_NKD.shape[1]
     if D not in (16, 32, 64, 128, 256):
         raise ValueError(f"packed attention needs a head dimension of 16, 32, 64, 128 or 256, not {D}")

@@ -14,6 +14,7 @@ from whet.kernels.layout import Layout
 from whet.kernels.packed_attention import packed_attention_forward
 from whet.kernels.paged_attention import paged_attention
 from whet.kernels.paged_attention_tiles import UNCUT, Shares
+from whet.kernels.upload import upload
 from whet.model.attention import Attention
 from whet.model.exact import in_exact_mode
 
@@ -37,7 +38,7 @@ class PagedAttention:
         self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
     ) -> Tensor:
         """Write down keys and values, then attend; (B, H, D)."""
-        _write(self._cache[layer], self.slots_B, key_HND, value_HND)
+        _write(self._cache[layer], _where(self._cache, self.slots_B), key_HND, value_HND)
         return self.read(layer, query_HND.transpose(0, 1), scale, window)
 
     def read(self, layer: int, query_BHD: Tensor, scale: float, window: int | None) -> Tensor:
@@ -52,13 +53,13 @@ class RememberingAttention:
     """Another attention whose keys and values go to the cache as they pass: a packed prefill."""
 
     def __init__(self, packed: Attention, cache: Tensor, slots_N: Tensor) -> None:
-        self._packed, self._cache, self._slots_N = packed, cache, slots_N
+        self._packed, self._cache, self._where = packed, cache, _where(cache, slots_N)
 
     def attend(
         self, layer: int, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scale: float, window: int | None
     ) -> Tensor:
         """Attention of every packed token; (N, H, D)."""
-        _write(self._cache[layer], self._slots_N, key_HND, value_HND)
+        _write(self._cache[layer], self._where, key_HND, value_HND)
         return self._packed.attend(layer, query_HND, key_HND, value_HND, scale, window)
 
 
@@ -82,10 +83,9 @@ class ExtendingAttention:
         segments = np.stack([start_C, length_C, before_C, first_C], axis=1)
         self._layout = Layout(segments, cache.device, past)
         # 4. One upload of all that kernels read.
-        rows = _upload(np.concatenate([*slots, chunk_N, at_N + 1, table_CW.ravel()]), cache.device)
-        self._slots_N, self._past_M, self._chunk_N, lengths_N, table = rows.split(
-            [tokens, past, tokens, tokens, table_CW.size]
-        )
+        rows = upload(np.concatenate([*slots, chunk_N, at_N + 1, table_CW.ravel()]), cache.device)
+        slots_N, past_M, self._chunk_N, lengths_N, table = rows.split([tokens, past, tokens, tokens, table_CW.size])
+        self._where, self._past = _where(cache, slots_N), _where(cache, past_M)
         self._lengths_N, self._table_CW = lengths_N.int(), table.int().view(table_CW.shape)
 
     def attend(
@@ -93,15 +93,13 @@ class ExtendingAttention:
     ) -> Tensor:
         """Write down keys and values, then attend to the past and to the chunk so far; (N, H, D)."""
         query_NHD, (keys, values) = query_HND.transpose(0, 1), self._cache[layer]
-        _write(self._cache[layer], self._slots_N, key_HND, value_HND)
+        _write(self._cache[layer], self._where, key_HND, value_HND)
         if in_exact_mode():  # every token by the kernel that decodes, as `KernelAttention` has it
             where = (self._table_CW, self._chunk_N, self._lengths_N)
             return paged_attention(query_NHD, keys, values, *where, scale, window)
-        page = keys.shape[2]
-        at_M = (self._past_M // page, self._past_M % page)
         # (N + M, kv heads, head dim): the new tokens, then the past of all chunks.
         k, v = (
-            torch.cat([new_HND.transpose(0, 1), rows_at(pages.transpose(1, 2), at_M).to(new_HND.dtype)])
+            torch.cat([new_HND.transpose(0, 1), rows_at(pages.transpose(1, 2), self._past).to(new_HND.dtype)])
             for new_HND, pages in ((key_HND, keys), (value_HND, values))
         )
         return packed_attention_forward(query_NHD, k, v, self._layout, scale, window)[0]
@@ -114,15 +112,13 @@ def _runs(first_C: np.ndarray, length_C: np.ndarray) -> tuple[np.ndarray, np.nda
     return run_T, np.arange(int(length_C.sum())) - start_C[run_T] + first_C[run_T]
 
 
-def _upload(array: np.ndarray, device: torch.device) -> Tensor:
-    host = torch.from_numpy(array.astype(np.int64))
-    # Pinned: a copy from pageable memory would wait for all work queued on the device.
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+def _where(cache: Tensor, slots_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Pages and rows in them of slots; computed once for all layers."""
+    page = cache.shape[4]
+    return slots_N // page, slots_N % page
 
 
-def _write(layer: Tensor, slots_N: Tensor, key_HND: Tensor, value_HND: Tensor) -> None:
-    page = layer.shape[3]
-    where = (slots_N // page, slots_N % page)
+def _write(layer: Tensor, where: tuple[Tensor, Tensor], key_HND: Tensor, value_HND: Tensor) -> None:
     for pages, rows_HND in zip(layer, (key_HND, value_HND)):
         rows_NHD = rows_HND.transpose(0, 1)
         if pages.dtype == NARROW:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from whet.assets import resolve_model
 from whet.chat.calls.hermes import BEGIN, END
@@ -16,18 +16,17 @@ from whet.chat.calls.registry import FORMATS, format_name
 from whet.config import Config, local_name, resolve_path
 from whet.data.chat import template_text
 from whet.errors import UserError
-from whet.model.fused import make_exact
-from whet.model.load import count_parameters, end_ids, load_model, load_model_config, load_tokenizer
-from whet.model.names import folder_weights
+from whet.model.load import end_ids, load_model_config, load_tokenizer
 from whet.model.processor import load_processor
-from whet.rollout.spec import Opening, check_engine_model, default_slots, engine_can, open_engine
+from whet.rollout.spec import check_engine_model, default_slots, engine_can
+from whet.serving.backend import Backend, Loading, LocalBackend
 from whet.serving.gate import Gate
 from whet.serving.metrics import Metrics
 from whet.serving.naming import model_folder, served_name
 from whet.serving.prompts import PromptMaker
 from whet.serving.service import Service
 from whet.serving.text import Vocabulary
-from whet.training.device import Placement, choose_placement, choose_threads
+from whet.training.device import Placement, choose_placement
 
 _CACHE_SHARE = 0.5  # of the free memory of a host, for keys and values
 
@@ -40,9 +39,8 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
     folder = model_folder(Path(given)) if Path(given).is_dir() else None
     path = str(folder) if folder is not None else resolve_model(given, say)
     own = load_model_config(path, chosen.trust_remote_code, chosen.override_config)
-    tokenizer = load_tokenizer(
-        local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path, chosen.trust_remote_code
-    )
+    spelling = local_name(config, chosen.tokenizer_path) if chosen.tokenizer_path else path
+    tokenizer = load_tokenizer(spelling, chosen.trust_remote_code)
     ends = end_ids(path, tokenizer)
     processor = load_processor(path, own, tokenizer, chosen.trust_remote_code)
     template = template_text(config.data.override_chat_template, lambda name: str(resolve_path(config, name)))
@@ -54,23 +52,15 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
     assert rollout.max_model_len is not None
     assert rollout.max_num_seqs is not None
     check_engine_model(config, own)
-    choose_threads(placement, count_parameters(path))
-    # An engine with a copy of the weights has it on the device; the one here waits for updates in memory of the host.
-    device = placement.device if engine_can(config).shares_weights else torch.device("cpu")
-    model = load_model(path, placement.dtype, device, chosen.trust_remote_code, chosen.override_config)
-    if rollout.exact:
-        make_exact(model)
-    engine = open_engine(Opening(config, model, tokenizer, ends, device=placement.device))
-    engine.load_weights(lambda: folder_weights(model), config.serve.version)
-    say(f"model: {path}, {model.num_parameters():,} parameters, {placement}, version {engine.version}")
+    backend = open_backend(Loading(config, path, spelling, ends, placement), tokenizer)
+    say(f"model: {path}, {backend.parameters:,} parameters, {placement}, version {backend.version}")
     gate = Gate(config.serve.max_concurrent or rollout.max_num_seqs, config.serve.max_queued)
     vocabulary = own.get_text_config().vocab_size
     return Service(
         config=config,
         name=config.serve.model_name or served_name(given),
         path=path,
-        model=model,
-        engine=engine,
+        backend=backend,
         maker=PromptMaker(tokenizer, processor, config, template, rollout.max_model_len, vocabulary, ends, form),
         vocabulary=Vocabulary(tokenizer, shown=(BEGIN, END)),
         gate=gate,
@@ -78,15 +68,30 @@ def open_service(config: Config, token: str, say: Callable[[str], None]) -> Serv
             {
                 "whet_requests_running": lambda: gate.running,
                 "whet_requests_waiting": lambda: gate.waiting,
-                "whet_weights_version": lambda: engine.version,
+                "whet_weights_version": lambda: backend.version,
             }
         ),
         token=token,
         slots=rollout.max_num_seqs,
         format=form,
-        sees=processor is not None and engine.capabilities.images,
+        sees=processor is not None and backend.sees,
         started=int(time.time()),
     )
+
+
+def open_backend(loading: Loading, tokenizer: PreTrainedTokenizerBase) -> Backend:
+    """Load the model and open its engine: in a process of its own if `serve.engine_process` says so.
+
+    Engines that keep a copy of the weights have such a process in any case.
+    """
+    apart, can = loading.config.serve.engine_process, engine_can(loading.config)
+    if apart is None:
+        apart = loading.placement.device.type == "cuda"
+    if apart and can.pushes:
+        from whet.serving.process.backend import ProcessBackend
+
+        return ProcessBackend(loading)
+    return LocalBackend(loading, tokenizer)
 
 
 def with_sizes(config: Config, model: PretrainedConfig, placement: Placement) -> Config:

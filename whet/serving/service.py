@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from transformers import PreTrainedModel
-
 from whet import __version__
 from whet.chat.calls.format import Format
 from whet.config import Config
-from whet.rollout.engine import Engine, Piece, SamplingParams
+from whet.rollout.engine import Piece, SamplingParams
+from whet.serving.backend import Backend
 from whet.serving.budget import Budget
 from whet.serving.gate import Gate
 from whet.serving.metrics import Metrics
@@ -37,8 +36,7 @@ class Service:
     config: Config
     name: str
     path: Path | str
-    model: PreTrainedModel
-    engine: Engine
+    backend: Backend
     maker: PromptMaker
     vocabulary: Vocabulary
     gate: Gate
@@ -68,7 +66,7 @@ class Service:
     @property
     def version(self) -> int:
         """Version of the current weights."""
-        return self.engine.version
+        return self.backend.version
 
     @property
     def fingerprint(self) -> str:
@@ -78,7 +76,7 @@ class Service:
     @property
     def failure(self) -> str | None:
         """Return how the engine ended, if it did by itself; no request can be served then."""
-        return self.engine.failure
+        return self.backend.failure
 
     async def pieces(
         self, prompts: list[Prompt], params: SamplingParams, streamed: bool
@@ -91,11 +89,11 @@ class Service:
         for first in range(0, len(prompts), per_turn):
             some = prompts[first : first + per_turn]
             ids = [(first + place) * params.n for place in range(len(some))]
-            async for piece in self.engine.stream(some, params, ids, parts=streamed):
+            async for piece in self.backend.stream(some, params, ids, streamed):
                 yield replace(piece, prompt=piece.prompt + first)
 
     def close(self) -> None:
         """End what was started."""
         for threads in (self.readers, self.large_reader):
             threads.shutdown(wait=False, cancel_futures=True)
-        self.engine.close()
+        self.backend.close()

@@ -26,6 +26,12 @@ def model_rows(part: str) -> list[Row]:
         ),
         *renamed({"trust_remote_code": f"{to}.trust_remote_code"}),
         *mapped("enable_gradient_checkpointing", f"{to}.enable_gradient_checkpointing", "memory only", given=True),
+        *mapped(
+            "enable_activation_offload",
+            f"{to}.enable_activation_offload",
+            "memory only; recomputes layers here, and does nothing with enable_gradient_checkpointing=False",
+            given=True,
+        ),
         *harmless("override_config.attn_implementation", "whet registers an attention function of its own"),
         *absent("override_config.moe_config.freeze_moe_router", "training with a frozen router is not here", (False,)),
         *harmless("override_config.moe_config", "empty unless it has keys below it"),
@@ -37,7 +43,7 @@ def model_rows(part: str) -> list[Row]:
         ),
         *harmless(
             "use_remove_padding use_fused_kernels use_liger fused_kernel_options.* tiled_mlp.* "
-            "enable_activation_offload use_shm load_tokenizer model_type gradient_checkpointing_kwargs.*",
+            "use_shm load_tokenizer model_type gradient_checkpointing_kwargs.*",
             _KERNELS,
         ),
         *mapped("lora_rank", f"{to}.lora.rank", rule="lora"),

@@ -24,6 +24,9 @@ class ServeConfig:
     token_file: str | None = key(None, "file that holds the bearer token; null = $WHET_SERVE_TOKEN, or a random one")
     model_name: str | None = key(None, "what the model is called in the API; null = the last part of its path")
     version: int = key(0, "version of the weights that are served first", least=0)
+    engine_process: bool | None = key(
+        None, "run the native engine in a process of its own, where HTTP does not hold it up; null = on a GPU"
+    )
     weights_folder: str | None = key(None, "POST /v1/weights takes folders inside this one only; null = any")
     max_concurrent: int | None = key(
         None,

@@ -23,7 +23,10 @@ from whet.rollout.engines.native.engine import NativeEngine
 from whet.rollout.engines.native.flight import LOOKAHEAD
 from whet.rollout.engines.native.paged import PagedRunner
 from whet.rollout.engines.native.pages import PAGE
+from whet.rollout.engines.native.reading import Places
 from whet.rollout.engines.native.runner import ModelRunner
+from whet.rollout.engines.native.sequence import ChunkRow
+from whet.rollout.engines.native.short_reading import ShortReading
 from whet.types import Prompt, Sample, Segment
 
 pytestmark = pytest.mark.early
@@ -114,6 +117,25 @@ def test_the_same_samples_as_the_plain_runner(paged: Make, plain: NativeEngine, 
         again = engine.generate(some, params, sample_ids=[2 * prompts.index(p) for p in some])
         _alike(again, [s for s in expected if s.prompt in some])
         assert _all_pages_are_free(engine)
+
+
+def test_a_row_of_fixed_size_leaves_the_keys_and_values_of_any_other(
+    paged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, params = _prompts(3, 20), SamplingParams(max_tokens=2, seed=2)
+    expected = paged().generate(prompts, params)
+    read = []
+
+    def read_short(runner: PagedRunner, row: ChunkRow, places: Places) -> bool:
+        reading = ShortReading(runner, 24)
+        reading.fill(runner, row, places.slots(row.lengths))
+        reading.launch(runner)
+        read.append(row.lengths.tolist())
+        return True
+
+    monkeypatch.setattr(PagedRunner, "_read_short", read_short)
+    _alike(paged().generate(prompts, params), expected)
+    assert read == [[2, 19]]
 
 
 def test_slots_are_refilled_and_emptied(paged: Make, plain: NativeEngine) -> None:

@@ -152,18 +152,12 @@ class NativeEngine(StepLoop):
         from whet.rollout.engines.native.streaming import Growth
 
         grown = Growth(asyncio.get_running_loop())
-        requests: list[Request] = []
+        requests = self.follow(prompts, params, ids_of(prompts, params, sample_ids), grown)
         try:
-            for prompt, sample_id in zip(prompts, ids_of(prompts, params, sample_ids), strict=True):
-                requests.append(self.submit(prompt, params, sample_id, reader=grown))
-            self._drive()
-            async for piece in grown.pieces(requests):
+            async for piece in grown.pieces():
                 yield piece
         finally:
-            for request in requests:
-                if request.unfinished:
-                    self.withdraw(request)
-                    self._drive()  # somebody must let it go, though nobody else may be asking
+            self.leave(requests)
 
     def load_weights(self, weights: Weights, version: int) -> None:
         """Note the version: the model is the learner's own, so its weights are here already.

@@ -31,10 +31,7 @@ class Flight:
         for sequence in sequences:
             sequence.ahead += LOOKAHEAD
         cuda = tokens.device.type == "cuda"
-        self._tokens = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=cuda)[:, :B]
-        self._log_probs = torch.empty(log_probs.shape, dtype=log_probs.dtype, pin_memory=cuda)[:, :B]
-        self._tokens.copy_(tokens[:, :B], non_blocking=True)
-        self._log_probs.copy_(log_probs[:, :B], non_blocking=True)
+        self._tokens, self._log_probs = _on_the_way(tokens[:, :B]), _on_the_way(log_probs[:, :B])
         self._routes: Tensor | None = None
         if routes is not None:  # (B, LOOKAHEAD, L, K): what a sequence has lies together
             self._routes = _on_the_way(routes[:, :, :B].permute(2, 0, 1, 3))
@@ -74,6 +71,9 @@ class Flight:
 
 
 def _on_the_way(tensor: Tensor) -> Tensor:
-    """A copy in host memory that is complete when the device has come so far."""
+    """A copy in host memory that is complete when the device has come so far.
+
+    Both sides are contiguous: torch copies anything else through pageable memory, for which the host waits.
+    """
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
     return copy.copy_(tensor.contiguous(), non_blocking=True)

@@ -1,8 +1,9 @@
 """Decoding on a CUDA device: a token is one replay of a captured graph.
 
 Decoding a small model one kernel at a time is bound by the host that launches them. Here the forward pass, sampling and
-bookkeeping of one token are captured once for each size of batch, and replayed. The cache's addresses never change, so
-that its memory can be lent to training between two rollouts without losing the graphs that point into it.
+bookkeeping of one token are captured once for each size of batch, and replayed; so are prefills of few tokens. The
+cache's addresses never change, so that its memory can be lent to training between two rollouts without losing the
+graphs that point into it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from whet.model.fused import decoder_of, is_exact
 from whet.rollout.engines.native.flight import LOOKAHEAD
 from whet.rollout.engines.native.paged import PagedRunner
+from whet.rollout.engines.native.reading import Places
+from whet.rollout.engines.native.sequence import ChunkRow
+from whet.rollout.engines.native.short_reading import ShortReading, size_for
 from whet.rollout.engines.native.slots import How
 from whet.rollout.engines.native.storage import DeviceStorage
 from whet.rollout.engines.native.verifying import Verifier
@@ -38,7 +43,8 @@ class GraphRunner(PagedRunner):
         storage = DeviceStorage(model, memory_share, cache_dtype)
         super().__init__(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
         self._eager = eager
-        self._graphs: dict[tuple[int, How] | tuple[int, float], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, How] | tuple[int, float] | int, torch.cuda.CUDAGraph] = {}
+        self._readings: dict[int, ShortReading] = {}  # by their numbers of tokens
         self._pool_handle: Any = None  # torch's handle of the memory that the graphs share
 
     def _window(self, B: int, how: How) -> None:
@@ -52,6 +58,21 @@ class GraphRunner(PagedRunner):
         for _ in range(LOOKAHEAD):
             graph.replay()
         return None
+
+    def _read_short(self, row: ChunkRow, places: Places) -> bool:
+        """Replay a prefill of few tokens that have none before them."""
+        plain = self._routes is None and not is_exact(self.model) and decoder_of(self.model) is not None
+        size = size_for(row) if plain and not self._eager and not places.first_C.any() else None
+        if size is None:
+            return False
+        if size not in self._readings:
+            self._readings[size] = ShortReading(self, size)
+        reading = self._readings[size]
+        reading.fill(self, row, places.slots(row.lengths))
+        if size not in self._graphs:
+            self._graphs[size] = self._capture(lambda: reading.launch(self))
+        self._graphs[size].replay()
+        return True
 
     def pass_over_rows(self, verifier: Verifier, size: int, temperature: float) -> None:
         """Run a verifier's pass as a graph."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from whet.rollout.uniforms import stream_keys
 from whet.types import Sample
 
 if TYPE_CHECKING:
-    from whet.rollout.engines.native.streaming import Growth
+    from whet.rollout.engines.native.streaming import Reader
 
 
 class Inbox(ABC):
@@ -57,12 +57,10 @@ class Inbox(ABC):
         params: SamplingParams,
         sample_id: int = 0,
         on_finish: Callable[[Request], None] | None = None,
-        reader: Growth | None = None,
     ) -> Request:
         """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
-        request = self.request(prompt, params, sample_id, on_finish, reader)
-        with self._queue:
-            self._inbox.append(partial(self._join, request))
+        request = self.request(prompt, params, sample_id, on_finish)
+        self._enqueue([request])
         return request
 
     def request(
@@ -71,7 +69,7 @@ class Inbox(ABC):
         params: SamplingParams,
         sample_id: int = 0,
         on_finish: Callable[[Request], None] | None = None,
-        reader: Growth | None = None,
+        reader: Reader | None = None,
     ) -> Request:
         """Return a request that is in order and not queued."""
         begun = begin(prompt)
@@ -82,6 +80,30 @@ class Inbox(ABC):
         request.begun, request.sample_id = begun, sample_id
         request.routed = prompt.routing if isinstance(prompt, Sample) else None
         return request
+
+    def follow(
+        self, prompts: Iterable[Start], params: SamplingParams, sample_ids: Iterable[int], reader: Reader
+    ) -> list[Request]:
+        """Queue n samples of each prompt for a reader, who is told whenever they have grown; a thread writes them."""
+        requests = [
+            self.request(prompt, params, sample_id, reader=reader)
+            for prompt, sample_id in zip(prompts, sample_ids, strict=True)
+        ]
+        reader.follow(requests)
+        self._enqueue(requests)
+        self._drive()
+        return requests
+
+    def leave(self, requests: Iterable[Request]) -> None:
+        """Let requests go that nobody reads any more."""
+        for request in requests:
+            if request.unfinished:
+                self.withdraw(request)
+                self._drive()  # somebody must let it go, though nobody else may be asking
+
+    def _enqueue(self, requests: Iterable[Request]) -> None:
+        with self._queue:
+            self._inbox += [partial(self._join, request) for request in requests]
 
     def submit_together(self, request: Request, later: Callable[[Callable[[], None]], object]) -> None:
         """Queue a request with all others that come before `later` calls back: one step reads the prompts of all."""

@@ -18,6 +18,7 @@ from whet.kernels import decode_state as slot_state
 from whet.kernels.log_probs import row_statistics
 from whet.kernels.paged_attention_tiles import UNCUT, Shares, choose_shares
 from whet.kernels.sampling import sample
+from whet.kernels.upload import upload
 from whet.model.fused import is_exact
 from whet.model.load import head_of, hidden_states
 from whet.model.paged import PagedAttention, bits
@@ -26,12 +27,12 @@ from whet.rollout.engines.native.allocator import PageAllocator
 from whet.rollout.engines.native.drafting import MOST_SEQUENCES, Speculation
 from whet.rollout.engines.native.flight import LOOKAHEAD, Flight
 from whet.rollout.engines.native.pages import PAGE, KeptPages, PromptPages
-from whet.rollout.engines.native.reading import prefill_attention, to_device
+from whet.rollout.engines.native.reading import Places, places_of, prefill_attention
 from whet.rollout.engines.native.routes import WindowRecord
 from whet.rollout.engines.native.runner import Drawn
 from whet.rollout.engines.native.sampler import never_sampled
 from whet.rollout.engines.native.sampling_rows import SamplingRows, sample_rows
-from whet.rollout.engines.native.sequence import Chunk, Kept, Sequence, lay_chunks
+from whet.rollout.engines.native.sequence import Chunk, ChunkRow, Kept, Sequence, lay_chunks
 from whet.rollout.engines.native.slots import How, bucket, facts_of, how_of
 from whet.rollout.engines.native.storage import PageStorage
 from whet.rollout.engines.native.tops import WindowTops
@@ -137,17 +138,26 @@ class PagedRunner:
         # 1. A response is written behind its own copy of the page that its prompt fills partly.
         begun = [reading.sequence for reading, _ in chunks if reading.sequence is not None]
         self._copy_tails([s for s in begun if s.reading is not None and s.reading.at == len(s.request.prompt.ids) - 1])
-        # 2. Tokens and positions (N,) of the row, or (3, N).
-        row = lay_chunks(self.model, chunks, self.device)
+        # 2. One pass, which leaves keys and values in the cache; nobody asks for logits.
+        row, places = lay_chunks(self.model, chunks, self.device), places_of(chunks)
+        if not self._read_short(row, places):
+            self._read(chunks, row, places)
+        for reading, stop in chunks:
+            reading.advance(stop)
+
+    def _read(self, chunks: list[Chunk], row: ChunkRow, places: Places) -> None:
+        """Read a row, launching kernel after kernel."""
+        # Tokens and positions (N,) of the row, or (3, N).
         rows = self.to_device(np.stack([row.ids_N, *np.atleast_2d(row.positions)]))
-        # 3. One pass, which leaves keys and values in the cache; nobody asks for logits.
         record = None if self._routes is None else self._routes.reading(len(row.ids_N))
-        positions, how = rows[1:].view(row.positions.shape), prefill_attention(self._storage.data, chunks, row)
+        positions, how = rows[1:].view(row.positions.shape), prefill_attention(self._storage.data, places, row)
         hidden_states(self.model, rows[0], positions, how, row.media, record)
         if record is not None:
             record.to_chunks(chunks)
-        for reading, stop in chunks:
-            reading.advance(stop)
+
+    def _read_short(self, row: ChunkRow, places: Places) -> bool:
+        """Read a short row by a pass of fixed size; False where there is none for it."""
+        return False
 
     def _copy_tails(self, sequences: list[Sequence]) -> None:
         """Give sequences their own copies of the pages that their prompts fill partly."""
@@ -293,4 +303,4 @@ class PagedRunner:
 
     def to_device(self, array: np.ndarray) -> Tensor:
         """Copy to the device; the host does not wait."""
-        return to_device(array, self.device)
+        return upload(array, self.device)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from whet.kernels.upload import upload
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.sampler import pick, without
 
@@ -27,7 +29,7 @@ class SamplingRows:
     def of(params: Seq[SamplingParams], device: torch.device) -> SamplingRows:
         """One row for each of `params`."""
         rows = [(p.temperature, p.top_k if p.top_k > 0 else _ALL, p.top_p, p.min_p) for p in params]
-        temperature, top_k, top_p, min_p = torch.tensor(rows, dtype=torch.float64).t().to(device)
+        temperature, top_k, top_p, min_p = upload(np.array(rows, dtype=np.float64).T, device)
         return SamplingRows(temperature.float(), top_k.long(), top_p, min_p.float())
 
     @staticmethod

@@ -18,7 +18,7 @@ from whet.types import FinishReason, Prompt, Sample
 if TYPE_CHECKING:
     from whet.model.vision import RowMedia, Vision
     from whet.rollout.engines.native.pages import KeptPages, PromptPages
-    from whet.rollout.engines.native.streaming import Growth
+    from whet.rollout.engines.native.streaming import Reader
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ class Request:
     last_offset: int = 0  # the same of the prompt's last token
     unfinished: int = 0
     on_finish: Callable[[Request], None] | None = None  # called as each of its sequences ends
-    reader: Growth | None = None  # to be woken as any of its sequences grows or ends
+    reader: Reader | None = None  # to be woken as any of its sequences grows or ends
     error: BaseException | None = None  # what kept it from being finished
     sample_id: int = 0  # of the first sequence; the others follow
     begun: Begun | None = None  # the sample that is continued; None for a prompt

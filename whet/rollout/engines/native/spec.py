@@ -21,6 +21,7 @@ CAPABILITIES = partial(
     images=True,
     partial=True,
     serves=True,
+    pushes=True,
 )
 
 

@@ -1,78 +1,124 @@
-"""Responses as they grow, for one reader that may be slower than the engine."""
+"""Responses as they grow, for readers that may be slower than the engine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable
 from collections.abc import Sequence as Seq
+from typing import Any, Protocol
 
-from whet.rollout.engine import Piece
+from whet.rollout.engine import Piece, SamplingParams, Start
 from whet.rollout.engines.native.sequence import Request, Sequence
 
 
-class Growth:
-    """Wakes a reader in its event loop when the engine's thread has added tokens."""
+class Home(Protocol):
+    """An event loop, or whatever else takes calls from other threads and makes them one after the other."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop, self._event = loop, asyncio.Event()
-        self.told = False  # between a wake that is on its way and the reader that takes it
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
+        """Have a function called; RuntimeError once nobody takes calls any more."""
+        ...
+
+
+class Reader(ABC):
+    """A reader of requests: told once that they have grown, and again after it has looked."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.told = False  # between a message that is on its way and the reader's look
+        self.requests: Seq[Request] = ()
+        self._open: dict[Sequence, tuple[int, int]] = {}  # place of the request, tokens read
 
     def __call__(self) -> None:
         """Called by a thread that has added tokens."""
         wake([self])
 
+    def follow(self, requests: Seq[Request]) -> None:
+        """Read these requests; called before the engine has them."""
+        self.requests = requests
+        self._open = {sequence: (place, 0) for place, request in enumerate(requests) for sequence in request.sequences}
+
+    @abstractmethod
+    def look(self) -> None:
+        """Take note, at home, that there may be `additions`."""
+
+    @property
+    def ended(self) -> bool:
+        """True when the last addition was read."""
+        return not self._open
+
+    def additions(self, parts: bool = True) -> list[Piece]:
+        """Take all that was added since the last time; without `parts`, responses that have ended."""
+        self.told = False  # before looking: what is added from now on makes another message
+        for request in self.requests:
+            request.raise_error()
+        found = []
+        for sequence, (place, start) in list(self._open.items()):
+            finish = sequence.finish  # before its tokens, which the engine's thread adds in the order below
+            if finish is None and not parts:
+                continue
+            end = len(sequence.log_probs)
+            if finish is not None:
+                del self._open[sequence]
+            elif end > start:
+                self._open[sequence] = place, end
+            else:
+                continue
+            grown = (sequence.ids[start:end], sequence.log_probs[start:end], sequence.tops[start:end])
+            found.append(Piece(place, sequence.index, *grown, finish))
+        return found
+
+
+class Pushes(Protocol):
+    """An engine with the capability `pushes`."""
+
+    def follow(
+        self, prompts: Iterable[Start], params: SamplingParams, sample_ids: Iterable[int], reader: Reader
+    ) -> list[Request]:
+        """Write n samples of each prompt; a thread of the engine's tells the reader whenever they have grown."""
+        ...
+
+    def leave(self, requests: Iterable[Request]) -> None:
+        """Let requests go that nobody reads any more."""
+        ...
+
+
+class Growth(Reader):
+    """Wakes a reader in its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._event = asyncio.Event()
+
     def look(self) -> None:
         """Called in the reader's event loop."""
         self._event.set()
 
-    async def pieces(self, requests: Seq[Request]) -> AsyncIterator[Piece]:
-        """Yield additions to the sequences of requests, until all have ended."""
-        open_ = {sequence: place for place, request in enumerate(requests) for sequence in request.sequences}
-        read = dict.fromkeys(open_, 0)
-        while open_:
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yield additions until all responses have ended."""
+        while not self.ended:
             await self._event.wait()
             self._event.clear()
-            self.told = False  # before looking: what is added from now on makes another wake
-            for request in requests:
-                request.raise_error()
-            for sequence, place in list(open_.items()):
-                piece = _piece(sequence, place, read[sequence])
-                if piece.finish is not None:
-                    del open_[sequence]
-                if piece.ids or piece.finish is not None:
-                    read[sequence] += len(piece.ids)
-                    yield piece
+            for piece in self.additions():
+                yield piece
 
 
-def wake(readers: Iterable[Growth]) -> None:
-    """Called by the engine's thread once a step: one message to each event loop, whatever the number of readers.
+def wake(readers: Iterable[Reader]) -> None:
+    """Called by the engine's thread once a step: one message to each home, whatever the number of readers.
 
     Every message is a system call, at which another thread may take the interpreter's lock and keep it for a while.
     """
-    loops: dict[asyncio.AbstractEventLoop, list[Growth]] = {}
+    homes: dict[Home, list[Reader]] = {}
     for reader in readers:
         if not reader.told:
             reader.told = True
-            loops.setdefault(reader.loop, []).append(reader)
-    for loop, woken in loops.items():
+            homes.setdefault(reader.home, []).append(reader)
+    for home, woken in homes.items():
         with contextlib.suppress(RuntimeError):  # the readers' loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(_wake_all, woken)
+            home.call_soon_threadsafe(_wake_all, woken)
 
 
-def _wake_all(readers: list[Growth]) -> None:
+def _wake_all(readers: list[Reader]) -> None:
     for reader in readers:
         reader.look()
-
-
-def _piece(sequence: Sequence, place: int, start: int) -> Piece:
-    finish = sequence.finish  # before its tokens, which the engine's thread adds in the order below
-    end = len(sequence.log_probs)
-    return Piece(
-        place,
-        sequence.index,
-        sequence.ids[start:end],
-        sequence.log_probs[start:end],
-        sequence.tops[start:end],
-        finish,
-    )

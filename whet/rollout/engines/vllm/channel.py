@@ -19,10 +19,10 @@ from typing import Any
 from whet.rollout.engine import EngineGoneError
 from whet.rollout.engines.vllm.child.whet_vllm_wire import receive, send
 from whet.rollout.engines.vllm.media import Shown
-from whet.rollout.engines.vllm.process import end_group, ending, last_output
 from whet.rollout.engines.vllm.sender import WeightsAtHand, WeightSender
 from whet.rollout.engines.vllm.settings import CHILD, Settings
 from whet.system import groups
+from whet.system.processes import end_group, ending, last_output
 
 Offer = WeightSender | WeightsAtHand
 Hear = Callable[[str, dict[str, Any]], None]  # what was added to the sample of a key

@@ -24,11 +24,11 @@ from whet.rollout.engine import EngineGoneError, SamplingParams, Weights
 from whet.rollout.engines.server.client import KEY, Client, HttpError
 from whet.rollout.engines.server.completions import CompletionsEngine
 from whet.rollout.engines.server.engine import Written
-from whet.rollout.engines.vllm.process import end_group, ending, last_output
 from whet.rollout.engines.vllm.sender import WeightSender
 from whet.rollout.engines.vllm.settings import CHILD, EXTENSION, Settings, write_folder
 from whet.rollout.engines.vllm.spec import EXTERNAL, OWN_SERVER
 from whet.system import groups, listeners
+from whet.system.processes import end_group, ending, last_output
 from whet.types import Prompt
 
 _POLL_SECONDS = 0.5

@@ -45,6 +45,7 @@ class Stream:
         for request in self._requests:
             request.sequences = [Response(request, index, 0) for index in range(params.n)]
         self._responses = [response for request in self._requests for response in request.sequences]
+        self._grown.follow(self._requests)
 
     def add(self, at: int, reply: Reply) -> None:
         """Take what was added to sample `at` of all."""
@@ -66,4 +67,4 @@ class Stream:
 
     def pieces(self) -> AsyncIterator[Piece]:
         """Yield additions until every sample has ended."""
-        return self._grown.pieces(self._requests)
+        return self._grown.pieces()

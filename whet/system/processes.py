@@ -1,4 +1,4 @@
-"""Processes that run vLLM: how one ended, what it said last, and ending it with all it started."""
+"""Processes that whet starts beside itself: how one ended, what it said last, and ending it with all it started."""
 
 from __future__ import annotations
 
