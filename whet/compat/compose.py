@@ -64,7 +64,7 @@ class _Composer:
         if values.get("actor_rollout_ref.rollout.name") == "???":
             values["actor_rollout_ref.rollout.name"] = "vllm"
             self.notes.append(
-                "actor_rollout_ref.rollout.name is not given: vllm, verl's default until 0.6 asked for it"
+                "actor_rollout_ref.rollout.name is not given, which verl refuses since 0.6: its old default, vllm"
             )
         values = {key: None if value == "???" else value for key, value in values.items()}
         shown = self._resolved(defaults)

@@ -47,8 +47,19 @@ class Answer:
 
 def read_observation(value: Any, role: str) -> Observed | None:
     """Return a checked observation; None for None."""
-    if value is None:
-        return None
+    observed = None if value is None else _observed(value, role)
+    for message in observed.messages if observed else ():
+        try:
+            message["content"].encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadResultError(
+                "the observation holds half of a character (a lone surrogate), which is no text; decode bytes with "
+                'errors="replace"'
+            ) from error
+    return observed
+
+
+def _observed(value: Any, role: str) -> Observed:
     if isinstance(value, str):
         return Observed([{"role": role, "content": str(value)}])
     if isinstance(value, list | tuple):
@@ -62,7 +73,8 @@ def read_answer(value: Any, role: str) -> Answer:
     """Check what `step` returned."""
     if not isinstance(value, tuple | list) or len(value) != 4:
         shown = f"{len(value)} values" if isinstance(value, tuple | list) else _kind(value)
-        raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}")
+        hint = ", as gymnasium's do: join terminated and truncated to done" if shown == "5 values" else ""
+        raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}{hint}")
     observation, reward, done, info = value
     if not is_number(reward) or isinstance(reward, bool) or abs(reward) > LARGEST:
         shown = f"{reward!r:.50}" if isinstance(reward, Real) else _kind(reward)
