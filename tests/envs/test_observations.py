@@ -79,16 +79,12 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
     [
         (None, "four values observation, reward, done, info; it returned None"),
         (("x", 1.0, True), "it returned 3 values"),
-<<<<<<< HEAD
         (
             ("x", 1.0, True, False, {}),
             "5 values, as environments of gymnasium do: return observation, reward, terminated",
         ),
         ((("x", {}), 1.0, False, {}), "return the observation alone"),
-=======
-        (("x", 1.0, True, False, {}), "it returned 5 values, as gymnasium's do"),
         (("\ud800", 1.0, False, {}), "half of a character"),
->>>>>>> s-newcomer
         (("x", "1", True, {}), "the reward (second value of step) must be a number within ±1e+06, not a str"),
         (("x", float("nan"), True, {}), "not nan"),
         (("x", 1e9, True, {}), "not 1000000000.0"),
