@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -98,26 +97,14 @@ def _earned(samples: Sequence[Sample]) -> dict[str, float]:
     return {"reward/total": sum(sample.reward for sample in samples) / len(samples)}
 
 
-MOST_NAMES = 100  # of numbers that environments report, in one step
-
-
 def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """Turns, failures, ends and reported numbers of episodes with an environment; {} without one."""
     played = [s for s in samples if s.end is not None]
     if not played:
         return {}
-    names = list(dict.fromkeys(name for s in played for name in s.info))[:MOST_NAMES]
-    failures = Counter(s.failure.removeprefix("env ") for s in played if s.failure and s.failure.startswith("env "))
-    ends = Counter(s.end for s in played if not (s.failure and s.failure.startswith("env ")))
-    values = {name: [s.info[name] for s in played if name in s.info] for name in names}
-    return {
-        **{f"env/{name}": sum(given) / len(given) for name, given in values.items()},
-        **_spread("turns", [s.turns for s in played]),
-        "env/branches": sum(len(s.branches) for s in played) / len(played),
-        "env/failed": float(failures.total()),
-        **{f"env/failed_{kind.replace(' ', '_')}": float(count) for kind, count in failures.items()},
-        **{f"env/end_{end}": count / len(played) for end, count in ends.most_common(MOST_NAMES)},
-    }
+    from whet.training.episode_metrics import metrics_of
+
+    return metrics_of(played) | _spread("turns", [s.turns for s in played])
 
 
 def advantage_metrics(samples: Sequence[Sample]) -> dict[str, float]:

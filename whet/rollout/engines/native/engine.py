@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whet.errors import UserError
-from whet.model.fused import decoder_of, has_kernels
+from whet.model.fused import has_kernels
 from whet.rollout.engine import Piece, Progress, SamplingParams, Start, Weights, ids_of
 from whet.rollout.engines.native.loop import StepLoop
 from whet.rollout.engines.native.runner import ModelRunner
@@ -66,7 +65,15 @@ class NativeEngine(StepLoop):
         """
         sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
         speculate = speculate and not record_routing  # guesses are checked in passes that record nothing
-        runner = _runner_for(model, *sizes, eager, speculate, record_routing, fp8_cache)
+        runner: Runner
+        if has_kernels(model):
+            from whet.rollout.engines.native.paged_runners import paged_runner  # triton, which not every machine has
+
+            runner = paged_runner(model, *sizes, eager, speculate, record_routing, fp8_cache)
+        elif fp8_cache:
+            raise UserError("worker.rollout.kv_cache_dtype=fp8 needs a GPU and heads of 16 to 256; set it to null")
+        else:
+            runner = ModelRunner(model, record_routing)
         super().__init__(runner, tokenizer, end_ids, max_num_seqs, max_num_batched_tokens)
         self._fp8: Fp8Weights | None = None
         if fp8:
@@ -184,35 +191,3 @@ class NativeEngine(StepLoop):
 
     def close(self) -> None:
         """Nothing was started."""
-
-
-def _runner_for(
-    model: PreTrainedModel,
-    max_num_seqs: int,
-    end_ids: frozenset[int],
-    max_model_len: int | None,
-    memory_share: float,
-    eager: bool,
-    speculate: bool,
-    record_routing: bool,
-    fp8_cache: bool,
-) -> Runner:
-    """Pages and captured graphs where the device has them, slots elsewhere."""
-    if fp8_cache and not has_kernels(model):
-        raise UserError("worker.rollout.kv_cache_dtype=fp8 needs a GPU and heads of 16 to 256; set it to null")
-    cache_dtype = torch.float8_e4m3fn if fp8_cache else None
-    if not has_kernels(model):
-        return ModelRunner(model, record_routing)
-    if model.device.type != "cuda":  # triton's interpreter
-        from whet.rollout.engines.native.paged import PagedRunner
-        from whet.rollout.engines.native.storage import PageStorage
-
-        storage = PageStorage(model, cache_dtype)
-        return PagedRunner(model, max_num_seqs, end_ids, max_model_len, storage, speculate, record_routing)
-    from whet.model.routing import mixtures
-    from whet.rollout.engines.native.graph import GraphRunner  # imports triton, which not every machine has
-
-    if decoder_of(model) is None and mixtures(model):
-        eager = True  # a mixture's own modules may ask the host which experts have tokens: no graph can hold that
-    sizes = (max_num_seqs, end_ids, max_model_len, memory_share)
-    return GraphRunner(model, *sizes, eager, speculate, record_routing, cache_dtype)
