@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 ARGS ?=
-WORKERS ?= 5
+WORKERS ?= 3
 REV ?= HEAD
 
 VENV := .venv
@@ -25,8 +25,9 @@ help: ## list the targets
 train: $(READY) ## run the quickstart, or anything else: make train ARGS="config=my.yaml"
 	@$(BIN)/whet train $(ARGS)
 
-# One thread per worker, and more workers than two cores: tests wait half of their time. A file's tests share what
-# they set up, so workers get whole files; in the order of collection, in which long ones come first (the marker `early`).
+# One thread per worker, and one worker more than two cores, since tests wait now and then; each imports for a quarter of
+# a minute before it begins. A file's tests share what they set up, so workers get whole files; in the order of
+# collection, in which long ones come first (the marker `early`).
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Compiled files are kept, whatever the environment says: workers and the processes they start import the same ones.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest

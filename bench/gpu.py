@@ -151,7 +151,7 @@ def _run_process(name: str, spec: Spec, work: Path, arguments: argparse.Namespac
     script = str(HERE / f"gpu_{part.program}.py")
     command = [sys.executable, script, part.kind, str(work / f"{name}.spec.json"), str(result)]
     log = arguments.out / f"{name}.log"
-    with log.open("w") as lines, _DeviceMemory() as memory:
+    with log.open("w") as lines, DeviceMemory() as memory:
         process = subprocess.Popen(
             command, env=environment, stdout=lines, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -180,10 +180,10 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
 
 
-class _DeviceMemory:
+class DeviceMemory:
     """The most memory that was in use on the whole device while entered, looked at five times a second."""
 
-    def __enter__(self) -> _DeviceMemory:
+    def __enter__(self) -> DeviceMemory:
         self._most = 0.0
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=200"]
         try:

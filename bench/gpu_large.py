@@ -6,6 +6,7 @@ does not count. Every round is written as one line of JSON, and everything to --
 
     python bench/gpu_large.py step-7b               # 64 prompts x 8, up to 512 tokens, all weights trained
     python bench/gpu_large.py update-8b-16k         # samples of 16,000 tokens, the update alone
+    python bench/gpu_large.py update-8b-16k update-8b-40k --set worker.actor.model.enable_activation_offload=true
     python bench/gpu_large.py step-32b-lora         # 32 prompts x 8, up to 256 tokens, adapters of rank 16
     python bench/gpu_large.py step-7b-fp8           # sampled with weights in 8 bits
     python bench/gpu_large.py step-moe              # 8 layers of a mixture of experts, routing replayed
@@ -78,6 +79,7 @@ WORKLOADS = {
     "step-7b-fp8": Workload(qwen2_5_7b, 64, 8, 512, 520, keys=_FP8),
     "step-moe": Workload(partial(qwen3_30b_a3b, 8), 64, 8, 512, 520, keys=_REPLAY),
     "update-8b-16k": Workload(qwen3_8b, 2, 2, 16000, 0, sampled=False, warm=1),
+    "update-8b-40k": Workload(qwen3_8b, 1, 2, 40000, 0, sampled=False, warm=1),  # fits with offloaded activations
     "tiny": Workload(qwen3_tiny, 3, 2, 16, 12, **_TINY),
     "tiny-lora": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _LORA})),
     "tiny-fp8": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _FP8})),

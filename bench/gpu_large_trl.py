@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from gpu_large import WORKLOADS, Workload
 from gpu_part import StepMoments
+from made_words import words, write_tokenizer
 from rollout_tail import ends_of
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
@@ -30,30 +31,21 @@ if TYPE_CHECKING:
 
 def write_model(workload: Workload, folder: Path, device: str) -> int:
     """Write random weights and a tokenizer; the size of the vocabulary."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     config = workload.shape()
     config.eos_token_id = config.bos_token_id = config.pad_token_id = None
     torch.manual_seed(0)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(config.vocab_size)}, unk_token="t0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    spelt = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="t0", eos_token="t1", unk_token="t0")
-    spelt.save_pretrained(folder)
+    write_tokenizer(folder, config.vocab_size)
     return int(config.vocab_size)
 
 
 def made_rows(workload: Workload, vocabulary: int, steps: int) -> list[dict[str, str]]:
     """Prompts of random words: `gpu_large.py` takes the same number of them, of the same lengths, for each step."""
-    rng = random.Random(1)
+    rng, known = random.Random(1), words(vocabulary)
     lengths = [rng.randint(*workload.prompt_tokens) for _ in range(workload.prompts)]
-    return [
-        {"prompt": " ".join(f"t{rng.randrange(3, vocabulary)}" for _ in range(length))}
-        for _ in range(steps)
-        for length in lengths
-    ]
+    return [{"prompt": "".join(rng.choices(known, k=length))} for _ in range(steps) for length in lengths]
 
 
 def reward(completions: list[str], **_: Any) -> list[float]:

@@ -10,6 +10,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on CPU tensors; triton reads it when the first is defined
+    if find_spec("triton") is not None:
+        from triton.runtime.interpreter import interpreter_builder
+
+        # Checks of integer sums, a quarter of a kernel's time: the interpreter computes them and drops their result.
+        interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
 
 from whet import kernels
 from whet.assets import builtin

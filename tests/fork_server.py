@@ -19,6 +19,7 @@ from typing import Any
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     [
+        "fork_begin",
         "peft",
         "torch.distributed.fsdp",
         "transformers.models.llama.modeling_llama",

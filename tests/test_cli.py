@@ -90,6 +90,15 @@ def test_help(arguments, capsys):
     assert max(map(len, out.splitlines()[:-1])) <= 100
 
 
+def test_no_folder_for_temporary_files_is_a_sentence(monkeypatch, capsys):
+    def run(arguments):
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")  # as tempfile does on a full disk
+
+    monkeypatch.setattr("whet.cli.dispatch._dispatch", run)
+    assert main(["train"]) == 2
+    assert "set TMPDIR" in capsys.readouterr().err
+
+
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"whet {__version__}"

@@ -34,14 +34,14 @@ def test_random_conversations(name: str) -> None:
     problems: list[str] = []
     turns = [TurnTemplate(tokenizer, TOOLS), TurnTemplate(tokenizer)]
     most = most_calls(turns[0])
-    for seed in range(40):
+    for seed in range(20):
         converse(turns[seed % 4 == 0], tokenizer, Chats(seed, most), found, problems, f"seed {seed}")
     assert not problems, problems[:2]
-    assert found["turns"] > 100
+    assert found["turns"] > 50
     assert found["unproven"] == 0, found
     kept = found["kept"] + found["kept respelt"]
     assert kept >= KEPT.get(name, 1.0) * found["turns"], (kept, found)
-    assert found["kept respelt"] > 10 or not KEPT.get(name, 1.0)  # by marks, not by the rendering's beginning
+    assert found["kept respelt"] > 5 or not KEPT.get(name, 1.0)  # by marks, not by the rendering's beginning
 
 
 @pytest.mark.parametrize(("name", "rewritten"), [("reasoning kept", False), ("reasoning dropped", True)])

@@ -37,6 +37,8 @@ def test_every_command_explains_itself(name: str, flag: str, capsys: pytest.Capt
     assert 2 <= len(examples) <= 5
     assert max(map(len, COMMANDS.find(name).help.splitlines())) <= 120
     assert "{examples}" not in out
+    assert main(["help", name]) == 0
+    assert capsys.readouterr().out == out
 
 
 def test_help_after_two_dashes_is_another_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,14 +58,19 @@ def test_what_the_original_refuses_has_a_reason(argument: str, word: str) -> Non
         "trainer.experiment_name=${now:%Y-%m-%d}_x",
         "reward.custom_reward_function.path=x.py",  # of a later version
         "model_engine=megatron",
+        "hydra/job_logging=disabled",
+        "trainer.profile_steps=[1,2]",  # of an earlier version
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.disable_mm_preprocessor_cache=True",
     ],
 )
 def test_what_the_original_takes(argument: str) -> None:
     assert composed(NAME, argument).refused == []
 
 
-def test_an_engine_must_be_named_as_there() -> None:
-    assert "has no default" in composed().refused[0]
+def test_without_an_engine_the_default_of_earlier_versions_is_taken() -> None:
+    found = composed()
+    assert (found.refused, found.values["actor_rollout_ref.rollout.name"]) == ([], "vllm")
+    assert "is not given" in found.notes[0]
 
 
 def test_files_of_the_user_are_read_with_their_defaults_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +89,26 @@ def test_files_of_the_user_are_read_with_their_defaults_list(tmp_path: Path, mon
     assert {"data.train_batch_size", "trainer.nnodes"} <= found.given.keys()
 
 
+def test_a_checkout_in_the_folder_brings_its_edited_files(tmp_path: Path) -> None:
+    config = tmp_path / "verl" / "trainer" / "config"
+    (config / "data").mkdir(parents=True)
+    (config / "ppo_trainer.yaml").write_text(
+        "defaults:\n  - data@data: mine\n  - reward_manager@reward_manager\n"
+        "  - actor@actor_rollout_ref.actor: dp_actor\n"
+        "  - _self_\ntrainer:\n  total_epochs: 3\n  nnodes: 1\n"
+    )
+    (config / "data" / "mine.yaml").write_text("_target_: x.Y\ntrain_batch_size: 7\n")
+    (config / "reward_manager.yaml").write_text("name: dapo\n")
+    (config / "mine.yaml").write_text("defaults: [ppo_trainer]\ncritic:\n  optim:\n    lr: 1e-3\n")
+    found = composed(NAME, folder=tmp_path)
+    assert found.refused == []
+    changed = {key: value for key, value in found.given.items() if key != "actor_rollout_ref.rollout.name"}
+    assert changed == {"trainer.total_epochs": 3, "data.train_batch_size": 7, "reward_manager.name": "dapo"}
+    assert composed(NAME, "trainer.total_epochs=4", folder=tmp_path).values["trainer.total_epochs"] == 4
+    own = composed(NAME, "--config-name=mine", folder=tmp_path)  # beside the main, as Hydra looks for it
+    assert (own.values["critic.optim.lr"], own.given["critic.optim.lr"]) == (1e-3, 1e-3)  # YAML 1.1 has a text there
+
+
 def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("data:\n  prompt_key: q\nworker:\n  rollout:\n    n: 3\n")
     found = composed(
@@ -91,5 +116,7 @@ def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
     )
     assert (found.values["data.prompt_key"], found.values["worker.rollout.n"]) == ("q", 4)
     assert found.values["worker.rollout.tensor_parallel_size"] == 2
+    derived = composed("worker.ref.dynamic_batching=false", system="vppo", module="verl.trainer.main")
+    assert derived.refused == []  # a field of its dataclasses, which VPPO-RL's own file sets
     wrong = composed("+worker.rollout.n=4", "trainer.total_epochs=", system="easyr1", module="verl.trainer.main")
     assert len(wrong.refused) == 2

@@ -63,4 +63,5 @@ def test_forms_of_arguments() -> None:
     line = read_command_line(["--config-path=config", "-cn", "x.yaml", "a=1", " ", "~b=2", "--multirun"])
     assert (line.path, line.name) == ("config", "x.yaml")
     assert [(each.key, each.value, each.mode) for each in line.overrides] == [("a", 1, ""), ("b", 2, "~")]
-    assert len(line.refused) == 2
+    assert (len(line.refused), line.multirun) == (1, True)
+    assert read_command_line(["a=1,2", "-m"]).refused == []  # a sweep, which Hydra takes

@@ -101,6 +101,14 @@ def test_megatron_becomes_tensor_and_sequence_parallelism() -> None:
     assert found["worker.actor.optim.min_lr_ratio"] == pytest.approx(0.1)
 
 
+def test_activation_offload_is_taken_over_where_it_is_asked_for() -> None:
+    offload = "model.enable_activation_offload"
+    found = settings(f"actor_rollout_ref.{offload}=True", f"critic.{offload}=True")
+    assert found[f"worker.actor.{offload}"] is found[f"worker.critic.{offload}"] is True
+    assert f"worker.actor.{offload}" not in settings()
+    assert settings(f"{offload}=True", module="verl.trainer.sft_trainer")[f"worker.actor.{offload}"] is True
+
+
 def test_rewards() -> None:
     found = settings(
         "custom_reward_function.path=r.py",

@@ -91,6 +91,8 @@ def test_blank_lines_and_byte_order_mark_in_json_lines(tmp_path):
         ("d.csv", b"a,b\n1,2\n3\n", r"d\.csv:3: 1 cells under 2 column names"),
         ("d.csv", b"a,b\n1,2,3\n", r"d\.csv:2: 3 cells under 2"),
         ("d.csv", b"a,a\n1,2\n", r"d\.csv:1: .* name each column once"),
+        ("d.csv", b"a;b\n1;2\n", r"d\.csv:1: the columns are separated by ';'"),
+        ("d.jsonl", b'[{"a": 1}]\n', r"d\.jsonl:1: .* is a list. A file .* is named .json"),
         ("d.csv", b'a,b\n1,"2" x\n', r"d\.csv:2: not valid CSV"),
         ("d.csv", b"a,b\n1,\xff\n", r"d\.csv:2: not UTF-8"),
         ("d.parquet", b"not parquet at all", r"d\.parquet: not a readable Parquet file"),

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from docs.conftest import PLACEHOLDERS
 from docs.pages import ROOT, Written
+from fork_server import run_forked
 
 from whet.cli import main
 from whet.cli.command import COMMANDS
@@ -169,8 +170,8 @@ def example_understands(written: Written, patch: pytest.MonkeyPatch) -> None:
 
 def program_runs(written: Written, patch: pytest.MonkeyPatch) -> None:
     """A program on the command line runs."""
-    done = subprocess.run([sys.executable, *written.words[1:]], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = run_forked(exec, written.words[2], folder=Path.cwd(), seconds=120)
+    assert done.code == 0, done.err
 
 
 def module_runs(written: Written, patch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,12 @@ class Loaded(HTMLParser):
             self.fetched.append(address)
 
 
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Loaded]:
+    """What a browser fetches for each page."""
+    return {page: Loaded(page.read_text()) for page in site.rglob("*.html")}
+
+
 def elsewhere(address: str) -> bool:
     return re.match(r"['\"]?([a-z]+:)?//", address) is not None
 
@@ -79,11 +85,9 @@ def test_the_order_of_the_sections(site: Path) -> None:
     assert starts == sorted(starts)
 
 
-def test_nothing_is_fetched_from_another_host(site: Path) -> None:
-    pages = list(site.rglob("*.html"))
+def test_nothing_is_fetched_from_another_host(site: Path, pages: dict[Path, Loaded]) -> None:
     assert len(pages) > 40
-    for page in pages:
-        loaded = Loaded(page.read_text())
+    for page, loaded in pages.items():
         assert loaded.fetched, page
         assert not [address for address in loaded.fetched if elsewhere(address)], page
         assert not [address for pair in loaded.styles for address in pair if elsewhere(address)], page
@@ -92,27 +96,30 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
         assert not [address for pair in addresses for address in pair if elsewhere(address)], style
 
 
-def test_what_pages_fetch_is_there(site: Path) -> None:
-    for page in site.rglob("*.html"):
-        for address in Loaded(page.read_text()).fetched:
+def test_what_pages_fetch_is_there(pages: dict[Path, Loaded]) -> None:
+    for page, loaded in pages.items():
+        for address in loaded.fetched:
             file = address.partition("?")[0].partition("#")[0]
             if file and page.name != "404.html" and not file.startswith("data:"):
                 assert (page.parent / file).exists(), f"{page}: {address}"
 
 
-@pytest.mark.parametrize("link", ["[gone](nowhere.md)", "[gone](data.md#no-such-heading)", "[gone](../whet/gone.py)"])
-def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
+def test_broken_links_are_errors(tmp_path: Path) -> None:
+    links = {"page": "nowhere.md", "heading": "page.md#no-such-heading", "file": "../whet/gone.py"}
     copy = tmp_path / "copy"
     copy.mkdir()
     shutil.copytree(ROOT / "tools", copy / "tools")
     (copy / "docs").mkdir()
-    (copy / "docs" / "data.md").write_text(f"# Data\n\n{link}\n")
+    for name, link in links.items():
+        (copy / "docs" / f"{name}.md").write_text(f"# Data\n\n[gone]({link})\n")
     settings = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[0]
     (copy / "mkdocs.yml").write_text(settings)
     (copy / "README.md").write_text("# Home\n")
     done = build(copy, tmp_path / "site")
     assert done.returncode != 0
-    assert "data.md" in done.stdout + done.stderr
+    warnings = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("WARNING")]
+    for name, link in links.items():
+        assert [line for line in warnings if f"{name}.md" in line and link.rpartition("#")[2] in line], warnings
 
 
 def counts(html: str) -> dict[str, int]:

@@ -84,6 +84,7 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
             "5 values, as environments of gymnasium do: return observation, reward, terminated",
         ),
         ((("x", {}), 1.0, False, {}), "return the observation alone"),
+        (("\ud800", 1.0, False, {}), "half of a character"),
         (("x", "1", True, {}), "the reward (second value of step) must be a number within ±1e+06, not a str"),
         (("x", float("nan"), True, {}), "not nan"),
         (("x", 1e9, True, {}), "not 1000000000.0"),

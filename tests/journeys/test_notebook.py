@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from fork_server import run_script
 
 from whet.assets.project import write_project
 
-nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[dev]'")
-pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install -e '.[dev]'")
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, ("nbclient", "ipykernel"))), reason="Jupyter is not installed: pip install -e '.[dev]'"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +26,7 @@ def own_jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_notebook(folder: Path, steps: int) -> Any:
+    import nbclient
     import nbformat
 
     notebook = nbformat.read(folder / "notebook.ipynb", as_version=4)

@@ -79,12 +79,15 @@ def test_gradient(N: int, V: int, temperature: float, used: str) -> None:
     torch.testing.assert_close(logits.double(), expected, atol=4e-6, rtol=4e-6)
 
 
-@pytest.mark.parametrize(("temperature", "bias", "chunk"), [(1.0, False, 2**20), (0.7, True, 1)])
-def test_learner(temperature: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("N", "temperature", "bias", "chunk"),
+    [(20, 1.0, False, 2**20), (130, 0.7, True, 1)],  # a chunk has 128 rows at least
+)
+def test_learner(N: int, temperature: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner's function over the kernels, values and gradients, in one piece and in several."""
     monkeypatch.setattr(learner, "_use_kernels", lambda hidden, softcap: True)
     monkeypatch.setattr(kernel_log_probs, "_KERNEL_CHUNK_ELEMENTS", chunk)
-    N, H, V = 140, 8, 70
+    H, V = 8, 70
     g = torch.Generator().manual_seed(5)
     exact = [torch.randn(*shape, dtype=torch.float64, generator=g).to(DEVICE) for shape in ((N, H), (V, H), (V,))]
     leaves = [x.float().requires_grad_() for x in exact]

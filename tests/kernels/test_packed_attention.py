@@ -57,9 +57,10 @@ LAYOUTS = {
     "prefix behind its children": [(0, 7, 40, 20), (7, 33, 40, 20), (40, 20, 60, 9), (60, 9, 0, 0)],
 }
 CASES = [
-    *(("shared", 2, 1, window) for window in (None, 7, 64)),
+    ("shared", 2, 1, None),
+    *(("shared", 1, 1, window) for window in (7, 64)),
     *((name, 1, 1, window) for name in LAYOUTS if name != "shared" for window in (None, 7)),
-    *(("small", H, K, window) for H, K in ((2, 2), (4, 1), (6, 2)) for window in (None, 64)),
+    *(("small", H, K, window) for H, K, window in ((2, 2, 64), (4, 1, None), (6, 2, 7))),
 ]
 
 

@@ -19,7 +19,7 @@ def _inputs(B: int, V: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize(("B", "V"), [(40, 50), (12, 4096), (12, 10_000)])
+@pytest.mark.parametrize(("B", "V"), [(20, 50), (6, 4096), (6, 10_000)])
 def test_same_tokens_as_the_plain_sampler(B: int, V: int, temperature: float) -> None:
     logits, uniforms = _inputs(B, V)
     tokens, log_probs = sample(logits, temperature, uniforms)
@@ -32,7 +32,7 @@ def test_same_tokens_as_the_plain_sampler(B: int, V: int, temperature: float) ->
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_same_log_probs_as_the_learner_to_the_bit(dtype: torch.dtype, temperature: float) -> None:
-    logits, uniforms = _inputs(10, 9000)
+    logits, uniforms = _inputs(4, 9000)
     logits = logits.to(dtype)
     tokens, log_probs = sample(logits, temperature, uniforms)
     for want_entropy in (False, True):
@@ -73,11 +73,11 @@ def test_greedy_takes_the_first_of_equals() -> None:
 
 
 def test_frequencies_follow_the_probabilities() -> None:
-    """72 numbers spread evenly over [0, 1) against tokens of probability w / 36, over three chunks."""
+    """36 numbers spread evenly over [0, 1) against tokens of probability w / 36, over three chunks."""
     likely = torch.tensor([0, 77, 4095, 4096, 5000, 8191, 8192, 8999])
     weights = torch.arange(1, 9)
     logits = torch.full((1, 9000), float("-inf"))
     logits[0, likely] = weights.float().log()
-    uniforms = (torch.arange(72, dtype=torch.float64) + 0.5) / 72
-    tokens, _ = sample(logits.expand(72, -1).to(DEVICE), 1.0, uniforms.to(DEVICE))
-    assert torch.equal((tokens.cpu()[:, None] == likely).sum(0), 2 * weights)
+    uniforms = (torch.arange(36, dtype=torch.float64) + 0.5) / 36
+    tokens, _ = sample(logits.expand(36, -1).to(DEVICE), 1.0, uniforms.to(DEVICE))
+    assert torch.equal((tokens.cpu()[:, None] == likely).sum(0), weights)

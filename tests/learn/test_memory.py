@@ -45,6 +45,15 @@ def test_bytes_of_a_token_by_hand() -> None:
     assert 2.4 * fused.kept < modules.kept < 2.5 * fused.kept
 
 
+def test_bytes_of_a_token_whose_activations_are_offloaded() -> None:
+    here, away = (token_bytes(QWEN3, torch.bfloat16, fused=True, offloaded=each) for each in (False, True))
+    assert here.recomputed - away.recomputed == (28 - 3) * 2 * 2048 * 2
+    assert (here.kept, here.mlp_recomputed, here.forward) == (away.kept, away.mlp_recomputed, away.forward)
+    flat = Qwen3Config(num_hidden_layers=2)
+    here, away = (token_bytes(flat, torch.bfloat16, fused=True, offloaded=each) for each in (False, True))
+    assert here == away
+
+
 def test_bytes_of_a_token_that_stands_for_a_piece_of_an_image() -> None:
     config = Qwen2_5_VLConfig(text_config={"num_hidden_layers": 28}, vision_config={"depth": 32})
     text = token_bytes(config.text_config, torch.bfloat16, fused=True)
@@ -87,6 +96,25 @@ def test_known_models_on_known_devices(
     token = token_bytes(config, torch.bfloat16, fused=True)
     found = plan(device, _held(config, parameters), parameters, token, longest=1024, needed=1024, recompute=None)
     assert found == expected
+
+
+QWEN3_8B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=4096,
+    intermediate_size=12288,
+    num_hidden_layers=36,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+)
+
+
+@pytest.mark.parametrize(("offloaded", "tokens"), [(False, 7168), (True, 16384)])
+def test_offload_makes_micro_batches_larger(offloaded: bool, tokens: int) -> None:
+    parameters = 8_190_000_000
+    token = token_bytes(QWEN3_8B, torch.bfloat16, fused=True, offloaded=offloaded)
+    found = plan(H200, _held(QWEN3_8B, parameters), parameters, token, 4096, 4096, recompute=True)
+    assert found == Budget(tokens, 16384, True)
 
 
 PARAMETERS = 167_800_000  # 32 kilotokens are enough work

@@ -15,7 +15,6 @@ import torch
 from merge.conftest import describe, small_llama
 from merge.test_merge_shards import refusal, same_weights, weights
 from model.tiny_vision import KINDS, tiny_vision
-from peft import LoraConfig, PeftModel, get_peft_model
 from tiny_models import WORDS, tiny_tokenizer
 from torch import Tensor
 from transformers import (
@@ -100,6 +99,8 @@ def test_a_critic(tmp_path):
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
 def adapted(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Any]:
     """A checkpoint of a LoRA run as verl and EasyR1 leave it, and PEFT's model."""
+    from peft import LoraConfig, get_peft_model
+
     base = small_llama(request.param)
     config = LoraConfig(r=3, lora_alpha=5, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
     wrapped = get_peft_model(small_llama(request.param), config, autocast_adapter_dtype=False)
@@ -117,6 +118,8 @@ def test_adapters_are_merged_as_peft_merges_them(adapted, tmp_path):
 
 
 def test_adapters_are_kept(adapted, tmp_path):
+    from peft import PeftModel
+
     actor, wrapped = adapted
     assert main(["merge", "--local_dir", str(actor), "--target_dir", str(tmp_path / "out"), "--keep-lora"]) == 0
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from kernels.conftest import DEVICE
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import Gemma3TextConfig, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.gemma3.modeling_gemma3 import Gemma3DecoderLayer, Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, apply_rotary_pos_emb
@@ -16,6 +17,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 pytest.importorskip("triton")
 
+from whet.model import block_gradients
 from whet.model.blocks import (
     Norm,
     QKNorm,
@@ -242,22 +244,32 @@ def test_norms_by_themselves(name: str) -> None:
     _assert_close(_gradients([got], inputs), _gradients([expected], inputs))
 
 
-def test_gradients_come_in_the_dtype_that_a_weight_accumulates_in() -> None:
+def test_gradients_come_in_the_dtype_that_a_weight_accumulates_in(monkeypatch: pytest.MonkeyPatch) -> None:
     # Products of bf16 matrices are not for every CPU.
     dtype, wider = (torch.bfloat16, torch.float32) if DEVICE == "cuda" else (torch.float32, torch.float64)
     layer = _layer("qwen3").to(dtype)
     for parameter in layer.parameters():
         parameter.grad_dtype = wider
     delta = _random(N, H, seed=50).to(dtype)
-    q, k, v, total = _fused_input(layer, delta, None)
-    assert q.dtype == total.dtype == dtype
-    out, _ = feed_forward(
-        total,
-        None,
-        _norm(layer.post_attention_layernorm),
-        *(layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight, layer.mlp.down_proj.weight),
-        "silu",
-    )
-    (q.sum() + k.sum() + v.sum() + out.sum()).backward()
-    grads = [p.grad for name, p in layer.named_parameters() if "o_proj" not in name]
+
+    def forward(delta: Tensor) -> Tensor:
+        q, k, v, total = _fused_input(layer, delta, None)
+        assert q.dtype == total.dtype == dtype
+        mlp, norm = layer.mlp, _norm(layer.post_attention_layernorm)
+        weights = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+        out, _ = feed_forward(total, None, norm, *weights, "silu")
+        return rms_norm(q.sum() + k.sum() + v.sum() + out, norm).sum()
+
+    forward(delta).backward()
+    parameters = [p for name, p in layer.named_parameters() if "o_proj" not in name]
+    grads = [p.grad for p in parameters]
     assert all(grad is not None and grad.dtype == wider and grad.isfinite().all() for grad in grads)
+    # Recomputed layers see the parameters themselves, which alone know that dtype and the gradient so far.
+    seen: list[Tensor] = []
+    monkeypatch.setattr(block_gradients, "adds_in_place", lambda weight, _: bool(seen.append(weight)))
+    monkeypatch.setattr(block_gradients, "grad_dtype", lambda weight: seen.append(weight) or weight.grad_dtype)
+    layer.zero_grad()
+    checkpoint(forward, delta, use_reentrant=False).backward()
+    assert len(seen) > 6
+    assert all(any(each is parameter for parameter in parameters) for each in seen)
+    assert all(torch.equal(p.grad, grad) for p, grad in zip(parameters, grads))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from tiny_models import WRITER, byte_tokenizer, random_model, tiny_config
 from transformers import PreTrainedModel
 
+from whet.config.schema.model import ModelConfig
 from whet.errors import UserError
 from whet.learn.partition import Budget
 from whet.learn.scoring import score
@@ -95,7 +96,7 @@ def test_gradients_are_the_same_when_layers_are_computed_again() -> None:
     for recompute in (False, True):
         model = _model()
         round_alike(model)
-        make_trainable(model, recompute, Budget(None, None))
+        make_trainable(model, ModelConfig(enable_gradient_checkpointing=recompute), Budget(None, None))
         model.train()
         _scored(model, samples).sum().backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})

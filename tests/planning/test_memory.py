@@ -106,6 +106,24 @@ def test_activations_are_those_of_the_learner() -> None:
     }
 
 
+def test_offloaded_activations_take_no_memory_of_the_device() -> None:
+    settings = ("worker.actor.micro_batch_tokens=16384", "data.max_response_length=16000")
+    key, recompute = (
+        "worker.actor.model.enable_activation_offload",
+        "worker.actor.model.enable_gradient_checkpointing",
+    )
+    here = planned("Qwen3-8B", *settings, f"{recompute}=true", gpu="H200-141G")
+    away = planned("Qwen3-8B", *settings, f"{key}=true", gpu="H200-141G")
+    assert away.memory.budget == here.memory.budget
+    moved = (36 - 3) * 2 * 4096 * 2  # bytes of a token: the inputs of all layers but three
+    assert here.memory.update["activations"] - away.memory.update["activations"] == 16384 * moved
+    assert here.memory.needed - away.memory.needed == away.subject.work.longest * moved
+    assert away.times.update >= here.times.update
+    assert planned("Qwen3-8B", *settings, f"{key}=true", f"{recompute}=false", gpu="H200-141G").memory == (
+        planned("Qwen3-8B", *settings, f"{recompute}=false", gpu="H200-141G").memory
+    )
+
+
 @pytest.mark.parametrize("kind", ["offload", "placement", "critic", "vllm"])
 def test_settings_change_what_they_are_about(kind: str) -> None:
     plain = planned("Qwen2.5-7B", *devices(8))

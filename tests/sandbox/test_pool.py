@@ -27,9 +27,10 @@ def test_sixty_four_at_once_leave_nothing(sandbox: Sandbox) -> None:
     limits = Limits(timeout=1.0, memory_mb=64, processes=8, output_bytes=10_000)
     kinds = ["while True: pass", "x = []\nwhile True: x.append(bytearray(1 << 20))", "print('fine')"]
     kinds += ["import os, time\nfor _ in range(4): os.fork()\nopen(str(os.getpid()), 'w').close()\ntime.sleep(60)"]
+    kinds += ["import time; time.sleep(60)", *kinds[1:]]
     began = time.monotonic()
     with Sandbox(64, sandbox.layers, limits) as many, ThreadPoolExecutor(64) as threads:
-        results = list(threads.map(lambda at: many.run(kinds[at % 4]), range(64)))
+        results = list(threads.map(lambda at: many.run(kinds[at % 8]), range(64)))
         base = many._nursery._base
         assert all(processes_below(worker.pid) == [] for worker in many._free)
         zygotes = [worker.pid for worker in many._free]

@@ -112,21 +112,22 @@ def test_a_client_that_stops_reading_holds_up_neither_weights_nor_others(strict,
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "made"),  # bodies of megabytes, made when they are sent
     [
-        ("/v1/completions", b'{"model":"tiny","prompt":[' + b"[]," * 2_000_000 + b"[]]}"),
-        ("/v1/completions", b'{"model":"tiny","prompt":[' + b"1," * 3_000_000 + b"1]}"),
-        ("/v1/completions", b'{"model":"tiny",' + b",".join(b'"%d":1' % n for n in range(500_000)) + b"}"),
-        ("/v1/chat/completions", b'{"model":"tiny","messages":[' + b'{"role":1},' * 500_000 + b"{}]}"),
-        ("/v1/completions", json.dumps({"model": NAME, "prompt": "the answer is " * 500_000}).encode()),
-        ("/v1/completions", json.dumps({"model": NAME, "prompt": "[{,:" * 1_500_000}).encode()),
-        ("/v1/completions", json.dumps({"model": NAME, "prompt": '\\"' * 1_000_000}).encode()),
-        ("/v1/completions", json.dumps({"model": "x" * 7_000_000, "prompt": "a"}).encode()),
-        ("/v1/completions", json.dumps({"model": NAME, "prompt": "a", "x" * 7_000_000: 1}).encode()),
+        ("/v1/completions", lambda: b'{"model":"tiny","prompt":[' + b"[]," * 2_000_000 + b"[]]}"),
+        ("/v1/completions", lambda: b'{"model":"tiny","prompt":[' + b"1," * 3_000_000 + b"1]}"),
+        ("/v1/completions", lambda: b'{"model":"tiny",' + b",".join(b'"%d":1' % n for n in range(500_000)) + b"}"),
+        ("/v1/chat/completions", lambda: b'{"model":"tiny","messages":[' + b'{"role":1},' * 500_000 + b"{}]}"),
+        ("/v1/completions", lambda: json.dumps({"model": NAME, "prompt": "the answer is " * 500_000}).encode()),
+        ("/v1/completions", lambda: json.dumps({"model": NAME, "prompt": "[{,:" * 1_500_000}).encode()),
+        ("/v1/completions", lambda: json.dumps({"model": NAME, "prompt": '\\"' * 1_000_000}).encode()),
+        ("/v1/completions", lambda: json.dumps({"model": "x" * 7_000_000, "prompt": "a"}).encode()),
+        ("/v1/completions", lambda: json.dumps({"model": NAME, "prompt": "a", "x" * 7_000_000: 1}).encode()),
     ],
     ids=["lists", "ids", "fields", "messages", "text", "signs", "escapes", "model", "field name"],
 )
-def test_what_would_cost_much_to_read_is_refused_quickly_and_shortly(server, path, body):
+def test_what_would_cost_much_to_read_is_refused_quickly_and_shortly(server, path, made):
+    body = made()
     with cheaply(5):
         answer = server.post(path, body)
     assert answer.status_code == 400

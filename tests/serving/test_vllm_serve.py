@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
-import openai
 import pytest
 import torch
 from serving.serving import NAME, TOKEN, Server, running, started
 from transformers import AutoModelForCausalLM
+
+if TYPE_CHECKING:
+    import openai  # takes seconds: imported by the tests that are run
 
 psutil = pytest.importorskip("psutil")
 ENGINE = ("worker.rollout.name=vllm", "worker.rollout.enforce_eager=true", "worker.rollout.max_num_seqs=16")
@@ -41,6 +43,8 @@ def native(vllm_python: str, quickstart: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(vllm: Server) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{vllm.address}/v1", api_key=TOKEN, max_retries=0, timeout=60)
 
 
@@ -86,6 +90,8 @@ def working(server: Server) -> bool:
 
 
 def test_greedy_chats_are_the_native_engines(client, native, problems):
+    import openai
+
     theirs = openai.OpenAI(base_url=f"{native.address}/v1", api_key=TOKEN, max_retries=0)
     for text in problems:
         options = chat(text, temperature=0, logprobs=True)
@@ -145,6 +151,8 @@ def test_seeds(client):
 
 
 def test_responses_end_where_the_native_engine_ends_them(client, vllm, native, problems):
+    import openai
+
     plain = {"prompt": problems[0], "temperature": 0, "max_tokens": 40, "ignore_eos": True, "return_token_ids": True}
     (written,) = native.complete(**plain).json()["choices"]
     stop, last = written["text"].strip()[2:4], written["token_ids"][4]
@@ -161,6 +169,8 @@ def test_responses_end_where_the_native_engine_ends_them(client, vllm, native, p
 
 
 def test_many_clients_at_once(vllm, problems):
+    import openai
+
     async def one(client: openai.AsyncOpenAI, text: str) -> str:
         stream = await client.chat.completions.create(**chat(text, seed=5), stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
@@ -195,6 +205,8 @@ def test_a_client_that_leaves_stops_vllm(vllm, stream):
 
 
 def test_weights_change_between_answers(client, vllm, other, wide_quickstart):
+    import openai
+
     greedy = {"model": NAME, "prompt": "sort: 3 1 2", "temperature": 0}
     with running(other) as reference:
         expected = reference.complete(prompt=greedy["prompt"], temperature=0, max_tokens=20).json()["choices"][0][

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from whet.config.texts import size_text
 from whet.errors import UserError
 from whet.tracking.run_folder import RunFolder
 
@@ -59,6 +60,7 @@ def test_too_little_disk_says_need_and_have(tmp_path):
     with pytest.raises(UserError, match=r"needs about 1000000000\.0 GB .* has \d+\.\d GB free"):
         RunFolder(tmp_path / "run", needed_bytes=10**18)
     RunFolder(tmp_path / "run", needed_bytes=1000).close()
+    assert (size_text(123_456_789_012), size_text(1_240_000)) == ("123.5 GB", "1.2 MB")
 
 
 def test_config_is_replaced_whole(tmp_path):

@@ -26,8 +26,8 @@ ALSO = {"ppo": ("worker.critic.global_batch_size=2",), "dapo": ("data.mini_rollo
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_recipe_trains(recipe: Path, tmp_path: Path, quickstart: Path) -> None:
-    process = start(tmp_path, "train", f"config={recipe}", *CUT, *ALSO.get(recipe.stem, ()))
+def test_recipe_trains(recipe: Path, tmp_path: Path, few_rows: tuple[str, str]) -> None:
+    process = start(tmp_path, "train", f"config={recipe}", *few_rows, *CUT, *ALSO.get(recipe.stem, ()))
     assert process.wait() == 0, process.text()
     lines = read_metrics(run_folder(tmp_path, recipe.stem) / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2, 3]

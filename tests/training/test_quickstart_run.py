@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from whet_process import start
 
 pytestmark = pytest.mark.early
 
@@ -24,16 +23,12 @@ def test_a_live_terminal_shows_the_same(quickstart, tmp_path):
         "trainer.val_freq=-1",
     ]
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", *arguments],
-        cwd=tmp_path,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "150"},
-    )
+    process = start(tmp_path, *arguments, terminal=Path(os.ttyname(theirs)))
+    opened = process.wait_for(lambda: (tmp_path / "checkpoints").exists())
+    assert opened, os.read(ours, 65536).decode()
     os.close(theirs)
     shown = _read_all(ours)
-    assert process.wait(timeout=180) == 0, shown
+    assert process.wait() == 0, shown
     assert "rollout" in shown
     assert "step 2/2" in shown
     assert "\x1b[" in shown

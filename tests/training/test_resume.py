@@ -232,7 +232,7 @@ def test_starting_over_in_a_used_folder_is_refused(copy, few_rows):
         ("data.seed=5", "Set data.seed=1 to resume"),
         ("data.shuffle=false", "Set data.shuffle=True to resume"),
         ("data.train_files=whet/quickstart@train", "made with 10 rows of training data and there are 2000 now"),
-        ("worker.actor.optim.strategy=adamw_bf16", "holds the state of adamw"),
+        ("worker.actor.optim.strategy=muon", "holds the state of adamw"),
     ],
 )
 def test_what_a_checkpoint_cannot_continue_is_refused(copy, few_rows, change, expected):

@@ -20,7 +20,7 @@ FOLDER = ROOT / "examples" / "vision"
 LARGE = sorted(FOLDER.glob("qwen*.yaml"))
 SMALL = sorted(set(FOLDER.glob("*.yaml")) - set(LARGE))
 RUNS = [(path.stem, "vision") for path in SMALL] + [("count_grpo", "vision3"), ("video", "vision3")]
-CUT = (  # sizes only
+CUT = (  # sizes only; the rows of validation are a tenth of those for training
     "trainer.device=cpu",
     "data.rollout_batch_size=4",
     "worker.rollout.n=4",
@@ -42,9 +42,10 @@ def models(whet_home: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(("name", "model"), RUNS)
 def test_small_example_trains(name: str, model: str, models: dict[str, Path], tmp_path: Path) -> None:
     example = FOLDER / f"{name}.yaml"
-    assert load_config([f"config={example}"]).worker.actor.model.model_path == "whet/vision"
-    path = f"worker.actor.model.model_path={models[model]}"
-    process = start(tmp_path, "train", f"config={example}", *CUT, path)
+    config = load_config([f"config={example}"])
+    assert config.worker.actor.model.model_path == "whet/vision"
+    path, rows = f"worker.actor.model.model_path={models[model]}", f"data.train_files={config.data.val_files}"
+    process = start(tmp_path, "train", f"config={example}", *CUT, path, rows)
     assert process.wait() == 0, process.text()
     lines = read_metrics(run_folder(tmp_path, name) / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2]

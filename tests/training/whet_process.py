@@ -81,15 +81,22 @@ class WhetProcess:
         os.kill(self.process.pid, number)
 
 
-def start(folder: Path, *arguments: str, typed: Path | None = None, own_group: bool = False) -> WhetProcess:
+def start(
+    folder: Path,
+    *arguments: str,
+    typed: Path | None = None,
+    own_group: bool = False,
+    terminal: Path | None = None,
+) -> WhetProcess:
     """Start `whet arguments` in `folder`, from the quickstart of `train` and `sft` where no config= is named.
 
-    `typed` is a file, or a pipe with a name, that it reads its input from; `own_group` makes it lead a process group.
+    `typed` is a file, or a pipe with a name, that it reads its input from; `own_group` makes it lead a process group;
+    `terminal` is one that it writes to, instead of a file.
     """
     if arguments[0] in QUICKSTARTS and not any(each.startswith("config=") for each in arguments):
         arguments = (arguments[0], QUICKSTARTS[arguments[0]], *arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
-    output = folder / f"output-{next(_COUNT)}.txt"
+    output = terminal or folder / f"output-{next(_COUNT)}.txt"
     process = forked(_main, list(arguments), str(folder), str(output), typed, own_group)
     process.start()
     return WhetProcess(folder, output, process)
@@ -119,9 +126,12 @@ def _main(arguments: list[str], folder: str, output: str, typed: Path | None, ow
     if typed is not None:
         os.dup2(os.open(typed, os.O_RDONLY), 0)
         sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has put another in its place
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    if os.isatty(descriptor):
+        os.environ |= {"TERM": "xterm", "COLUMNS": "150"}
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     from whet.cli import main
 
     sys.exit(main(arguments))

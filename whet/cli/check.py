@@ -65,7 +65,8 @@ def _job(job: str, arguments: list[str]) -> int:
     problems = list(preflight(config, Console(quiet=True), samples=job == "train"))
     for problem in problems:
         print(f"problem: {problem}")
-    print(f"{len(problems)} problems" if problems else "everything that can be checked without weights is in order")
+    count = f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}"
+    print(count if problems else "everything that can be checked without weights is in order")
     return 2 if problems else 0
 
 

@@ -49,12 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = shlex.join(["whet", *masked_arguments(arguments)])
         say(f"whet: {error}\nThe last checkpoint is as it was; {again} goes on from it: {command}")
         return 1
+    except FileNotFoundError as error:
+        if "temporary directory" not in str(error):
+            raise
+        say(f"whet: {error.strerror}: free some space on the disk, or set TMPDIR to a folder that can be written to")
+        return 2
     except BrokenPipeError:  # `whet config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in (*_HELP, "help"):
         from whet.cli.overview import overview
 

@@ -102,4 +102,4 @@ def config_problems(name: str, loaded: Loaded) -> tuple[list[str], list[str]]:
 
 def _names(job: str) -> tuple[Check, ...]:
     """Return checks that a model and data are named, of which a script's variables may name none on this machine."""
-    return _NAMES if job in ("train", "sft") else (model_set,)
+    return _NAMES if job in ("train", "sft") else (model_set,) if job == "generate" else ()

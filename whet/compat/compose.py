@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from whet.compat.hydra import CommandLine, Override, read_command_line
 from whet.compat.names import MEGATRON_GROUPS, newer_name
@@ -26,6 +28,8 @@ class Composed:
     defaults: Flat = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)  # why the original does not accept the command
     missing: list[str] = field(default_factory=list)  # files that are not on this machine
+    notes: list[str] = field(default_factory=list)  # differences between versions of the system
+    multirun: bool = False  # several runs in one command
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Trees:
     default: str
     by_name: dict[str, str]
     newer: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # folders of the main in a checkout, to which --config-path is relative
 
 
 class _Composer:
@@ -42,6 +47,7 @@ class _Composer:
         self.trees, self.line, self.folder = trees, line, folder
         self.refused = list(line.refused)
         self.missing: list[str] = []
+        self.notes: list[str] = []
         self.given: dict[str, Any] = {}
         self.added: set[str] = set()
         self.newer: Flat = {}
@@ -56,10 +62,22 @@ class _Composer:
             self._apply(flat, override)
         values = self._resolved(flat)
         if values.get("actor_rollout_ref.rollout.name") == "???":
-            self.refused.append("actor_rollout_ref.rollout.name is not given, and has no default there")
+            values["actor_rollout_ref.rollout.name"] = "vllm"
+            self.notes.append(
+                "actor_rollout_ref.rollout.name is not given, which verl refuses since 0.6: its old default, vllm"
+            )
         values = {key: None if value == "???" else value for key, value in values.items()}
         shown = self._resolved(defaults)
-        return Composed(values, self._final(values), self.added, shown, self.refused, self.missing)
+        return Composed(
+            values,
+            self._final(values),
+            self.added,
+            shown,
+            self.refused,
+            self.missing,
+            self.notes,
+            self.line.multirun,
+        )
 
     def _resolved(self, flat: Flat) -> Flat:
         try:
@@ -74,13 +92,13 @@ class _Composer:
     def _start(self) -> Flat:
         """Return the tree of --config-name: a file where --config-path leads, or the packaged defaults."""
         name = (self.line.name or "").removesuffix(".yaml")
-        for folder in filter(None, (self.line.path, self.line.folder)):
-            file = self.folder / Path(folder).expanduser() / f"{name}.yaml"
-            if name and file.is_file():
-                return self._from_file(file)
-        if not name:
-            return tree(self.trees.default)
         known = self.trees.by_name.get(name)
+        file = self._file_named(name, known is None) if name else None
+        if file is not None:
+            return self._from_file(file)
+        if not name:
+            own = next((each for each, of in self.trees.by_name.items() if of == self.trees.default), "")
+            return self._edited(tree(self.trees.default), own)
         if known is None:
             self.refused.append(
                 f"--config-name={self.line.name}: there is no such file in the system's own folder"
@@ -95,7 +113,34 @@ class _Composer:
         for key, value in flat.items():
             if not known.endswith("megatron") and base.get(key, "") != value:
                 self.given[key] = value
-        return flat
+        return self._edited(flat, name)
+
+    def _file_named(self, name: str, unknown: bool) -> Path | None:
+        """Return the file of a config's name; beside the main of a checkout only one that is not packaged here."""
+        folders = [Path(each).expanduser() for each in (self.line.path, self.line.folder) if each]
+        beside = [Path(place) / (self.line.path or "config") for place in self.trees.places] if unknown else []
+        files = (self.folder / folder / f"{name}.yaml" for folder in [*folders, *beside])
+        return next((file for file in files if file.is_file()), None)
+
+    def _edited(self, flat: Flat, name: str) -> Flat:
+        """Return the packaged tree with what a checkout in the script's folder has changed in its own file."""
+        files = (self.folder / place / "config" / f"{name}.yaml" for place in self.trees.places)
+        file = next((file for file in files if file.is_file()), None)
+        if file is None:
+            return flat
+        reader = _Composer(self.trees, CommandLine(), self.folder)
+        found = reader._from_file(file)
+        theirs, ours = reader._resolved(found), self._resolved(flat)
+        if reader.refused:
+            self.missing.append(f"{file} cannot be read as a whole, and the values of verl 0.8 are taken")
+            return flat
+        changed = {  # interpolations may be written in other ways
+            key: found[key]
+            for key in flat
+            if key in found and found[key] != flat[key] and key in theirs and theirs[key] != ours.get(key)
+        }
+        self.given |= changed
+        return flat | changed
 
     def _from_file(self, file: Path, seen: frozenset[Path] = frozenset()) -> Flat:
         """Return what a YAML file says, over the files of its defaults list."""
@@ -105,7 +150,7 @@ class _Composer:
         if "_self_" not in entries:
             entries = [*entries, "_self_"]
         flat: Flat = {}
-        own = flattened(content)
+        own = {key: value for key, value in flattened(content).items() if not key.endswith("_target_")}
         for entry in entries:
             if entry == "_self_":
                 flat = {**_without(flat, own), **own}
@@ -116,31 +161,43 @@ class _Composer:
 
     def _default(self, entry: Any, file: Path, seen: frozenset[Path]) -> Flat:
         if isinstance(entry, str):
-            beside = file.parent / f"{entry.removesuffix('.yaml')}.yaml"
-            if beside.is_file() and beside not in seen:
-                return self._from_file(beside, seen)
-            if entry in self.trees.by_name:
+            if entry in self.trees.by_name and not (file.parent / f"{entry}.yaml").is_file():
                 return tree(self.trees.by_name[entry])
-            self.refused.append(f"{file.name}: its defaults name {entry}, and there is no such file")
-            return {}
+            name, _, package = entry.removesuffix(".yaml").partition("@")
+            return self._below(package, file.parent / f"{name}.yaml", f"{file.name}: its defaults name {entry}", seen)
         if not isinstance(entry, dict) or len(entry) != 1:
             raise UserError(f"{file}: an entry of its defaults list is neither a name nor group: name")
         group, choice = next(iter(entry.items()))
-        group, _, package = str(group).removeprefix("override ").partition("@")
-        beside = file.parent / group.strip() / f"{choice}.yaml"
-        if beside.is_file() and beside not in seen:
-            found = self._from_file(beside, seen)
-            place = package.replace("_here_", "").strip(".") or group.strip().replace("/", ".")
-            return {f"{place}.{key}": value for key, value in found.items()}
-        if "megatron" in str(choice):
-            return tree(self.trees.by_name.get("ppo_megatron_trainer", self.trees.default))
-        return {}
+        name, _, package = str(group).removeprefix("override ").removeprefix("optional ").strip().partition("@")
+        if choice is None or name.startswith("hydra/"):
+            return {}
+        place = package or name.replace("/", ".")
+        beside = file.parent / name / f"{choice}.yaml"
+        return self._below(place, beside, f"{file.name}: its defaults name {group}: {choice}", seen)
+
+    def _below(self, package: str, file: Path, says: str, seen: frozenset[Path]) -> Flat:
+        """Return what a file gives to a section; where it is not here, the packaged values of that section."""
+        place = package.replace("_here_", "").replace("_global_", "").strip(".")
+        prefix = f"{place}." if place else ""
+        if file.is_file() and file not in seen:
+            found, given = self._from_file(file, seen), dict(self.given)
+            self.given = {f"{prefix}{key}" if key in found else key: value for key, value in given.items()}
+            return {f"{prefix}{key}": value for key, value in found.items()}
+        known = self.trees.by_name.get("ppo_megatron_trainer") if "megatron" in file.stem else self.trees.default
+        packaged = {key: value for key, value in tree(known or self.trees.default).items() if key.startswith(prefix)}
+        if not place or not packaged:
+            self.refused.append(f"{says}, and there is no such file")
+            return {}
+        self.missing.append(f"{says}, which is not here; its values of verl 0.8 are taken")
+        return packaged
 
     def _groups(self, flat: Flat) -> Flat:
         """Take choices of groups out of the arguments: only those between FSDP's files and Megatron's are known."""
         rest: list[Override] = []
         for override in self.line.overrides:
             group = override.key.partition("@")[0]
+            if group.startswith("hydra/"):
+                continue
             is_group = "@" in override.key or "/" in override.key or group in MEGATRON_GROUPS
             if not is_group or group not in MEGATRON_GROUPS:
                 if is_group:
@@ -201,9 +258,9 @@ def _without(flat: Flat, later: Iterable[str]) -> Flat:
 
 
 def _yaml(file: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    try:  # by OmegaConf, to which 1e-6 is a number
+        found: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except (OSError, UnicodeDecodeError, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"{file}: cannot be read as YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(found, dict | None):
         raise UserError(f"{file}: expected keys and values")

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.compat.compose import Composed
 from whet.compat.trees import Flat, flattened, resolved, tree
+from whet.config.loading.replaced import DERIVED
 from whet.config.problems import did_you_mean, nearest_key
 from whet.config.schema import all_keys
 from whet.errors import UserError
@@ -50,7 +51,7 @@ def compose_dotlist(dataclasses: str, shipped: str, shipped_path: str, arguments
 
 def _take(flat: Flat, given: dict[str, Any], key: str, value: Any, refused: list[str]) -> None:
     is_open = any(key == name or key.startswith(f"{name}.") for name in _OPEN)
-    if key not in flat and not is_open:
+    if key not in flat and key not in DERIVED and not is_open:
         near = did_you_mean(nearest_key(key, flat))
         refused.append(f"{key}: there is no such key{near}")
         return

@@ -59,6 +59,7 @@ class CommandLine:
     name: str | None = None  # --config-name
     folder: str | None = None  # --config-dir
     refused: list[str] = field(default_factory=list)
+    multirun: bool = False
 
 
 def read_command_line(arguments: list[str]) -> CommandLine:
@@ -70,7 +71,7 @@ def read_command_line(arguments: list[str]) -> CommandLine:
         if name in _OPTIONS:
             setattr(line, _OPTIONS[name], value if equals else next(waiting, ""))
         elif argument in ("--multirun", "-m"):
-            line.refused.append(f"{argument}: several runs of one command are `whet sweep` here")
+            line.multirun = True
         elif argument.startswith("--"):
             line.refused.append(f"{argument}: no option of Hydra's that is known here")
         else:
@@ -78,6 +79,8 @@ def read_command_line(arguments: list[str]) -> CommandLine:
                 line.overrides.append(read_override(argument))
             except HydraSyntaxError as problem:
                 line.refused.append(str(problem))
+    if line.multirun:
+        line.refused = [reason for reason in line.refused if "--multirun" not in reason]
     return line
 
 

@@ -11,7 +11,7 @@ from whet.compat.keys.row import Table
 from whet.config.problems import hint
 from whet.errors import UserError
 
-_NEWER = ("verl_newer", "verl_added")
+_NEWER = ("verl_newer", "verl_added", "verl_older")
 _PPO = {
     "ppo_trainer": "verl_main_ppo",
     "ppo_megatron_trainer": "verl_megatron",
@@ -61,9 +61,15 @@ def _is(wanted: str, known: str) -> bool:
 
 
 def _hydra(
-    default: str, names: dict[str, str] | None = None, newer: tuple[str, ...] = ()
+    default: str, names: dict[str, str] | None = None, newer: tuple[str, ...] = (), *places: str
 ) -> Callable[[list[str], Path], Composed]:
-    return lambda arguments, folder: compose_hydra(Trees(default, names or {}, newer), arguments, folder)
+    trees = Trees(default, names or {}, newer, places or ("verl/trainer",))
+    return lambda arguments, folder: compose_hydra(trees, arguments, folder)
+
+
+def _folders(name: str) -> tuple[str, str]:
+    """Return where a checkout has an experimental main: recipes moved into the package."""
+    return f"verl/experimental/{name}", f"recipe/{name}"
 
 
 def _dotlist(name: str, path: str) -> Callable[[list[str], Path], Composed]:
@@ -102,13 +108,13 @@ SYSTEMS = {
                 Entry(
                     ("verl.experimental.transfer_queue.main_ppo", "recipe.transfer_queue.main_ppo"),
                     "train",
-                    _hydra("verl_transfer_queue", _PPO, _NEWER),
+                    _hydra("verl_transfer_queue", _PPO, _NEWER, *_folders("transfer_queue")),
                     "verl",
                 ),
                 Entry(
                     ("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo"),
                     "train",
-                    _hydra("verl_dapo", _PPO, _NEWER),
+                    _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo"),
                     "verl",
                 ),
                 Entry(
@@ -126,6 +132,7 @@ SYSTEMS = {
                             "one_step_off_ppo_megatron_trainer": "verl_one_step_off_megatron",
                         },
                         _NEWER,
+                        *_folders("one_step_off_policy"),
                     ),
                     "verl",
                     ("one_step_off",),
@@ -144,10 +151,16 @@ SYSTEMS = {
                             "fully_async_ppo_megatron_trainer": "verl_fully_async_megatron",
                         },
                         _NEWER,
+                        *_folders("fully_async_policy"),
                     ),
                     "verl",
                 ),
-                Entry((_OLD_SFT,), "sft", _hydra("verl_fsdp_sft", {"sft_trainer": "verl_fsdp_sft"}), "sft"),
+                Entry(
+                    (_OLD_SFT,),
+                    "sft",
+                    _hydra("verl_fsdp_sft", {"sft_trainer": "verl_fsdp_sft"}, ("verl_older",)),
+                    "sft",
+                ),
                 Entry(
                     ("verl.trainer.sft_trainer", "verl.trainer.sft_trainer_ray"),
                     "sft",
@@ -159,10 +172,15 @@ SYSTEMS = {
                 Entry(
                     ("verl.trainer.main_generation",),
                     "generate",
-                    _hydra("verl_generation", {"generation": "verl_generation"}),
+                    _hydra("verl_generation", {"generation": "verl_generation"}, ("verl_older",)),
                     "generation",
                 ),
-                Entry(("verl.trainer.main_eval",), "eval", _hydra("verl_eval", {"evaluation": "verl_eval"}), "eval"),
+                Entry(
+                    ("verl.trainer.main_eval",),
+                    "eval",
+                    _hydra("verl_eval", {"evaluation": "verl_eval"}, ("verl_older",)),
+                    "eval",
+                ),
                 _MERGE,
             ),
         ),

@@ -19,7 +19,7 @@ from whet.errors import UserError
 Shown = tuple[Row, str]  # a row with its default as the page shows it
 _TRAINING = (
     "verl_main_ppo", "verl_megatron", "verl_dapo", "verl_one_step_off", "verl_fully_async", "verl_transfer_queue",
-    "verl_gsm8k_multiturn_grpo_server", "verl_newer", "verl_added",
+    "verl_gsm8k_multiturn_grpo_server", "verl_newer", "verl_added", "verl_older",
 )  # fmt: skip
 # Tables of each page: title, name of the rows, and the default trees; of a key in several the first counts.
 PAGES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
@@ -62,7 +62,9 @@ def page(name: str) -> str:
 def _defaults(trees: tuple[str, ...]) -> Flat:
     made: Flat = {}
     for name in reversed(trees):
-        made |= tree(name) if name in ("verl_newer", "verl_added", "verl_sft_newer") else resolved(tree(name))
+        made |= (
+            tree(name) if name in ("verl_newer", "verl_added", "verl_older", "verl_sft_newer") else resolved(tree(name))
+        )
     return made
 
 

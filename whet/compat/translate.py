@@ -27,8 +27,15 @@ def translate(system: System, entry: Entry, arguments: list[str], folder: Path, 
     assert entry.compose is not None
     composed = entry.compose(arguments, folder)
     made = Translation(
-        system.name, entry.job, original=composed.refused, missing=composed.missing, values=composed.values
+        system.name,
+        entry.job,
+        original=composed.refused,
+        missing=composed.missing,
+        notes=composed.notes,
+        values=composed.values,
     )
+    if composed.multirun:
+        made.refused.append(Remark("--multirun", True, "several runs of one command are `whet sweep` here"))
     there = There(composed)
     here = Here(there, made)
     rules = _rows(entry.rows(), composed, made, here)

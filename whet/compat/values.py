@@ -42,6 +42,7 @@ CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "files": _files,
     "loggers": _loggers,
     "frequency": _positive,
+    "top_k": _positive,
     "metric": _metric,
     "all_if_null": _positive,
     "seed": lambda value: SKIP if value in (None, "") else value,

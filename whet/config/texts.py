@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def size_text(count: float) -> str:
+    """Return a number of bytes in GB, or in MB where it is less than a tenth of one."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
 def text_problem(text: str) -> str | None:
     """Why no key can hold this text, or None."""
     if "\0" in text:

@@ -22,6 +22,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from whet.config.files import is_template_text
 from whet.data.columns import Sources
 from whet.data.files import Resolve
+from whet.data.formats import json_kind
 from whet.data.template import MOST_CHARACTERS, TimeLimit, TooLongError, check_chat_template, check_text
 from whet.errors import UserError
 
@@ -49,7 +50,7 @@ def as_messages(prompt: Any, uid: str, key: str, inline: Sources | None = None) 
         return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, list):
         raise UserError(
-            f"{uid}: the prompt (column {key!r}) is a {type(prompt).__name__}; it must be text or a list of "
+            f"{uid}: the prompt (column {key!r}) is a {json_kind(prompt)}; it must be text or a list of "
             "{role, content} turns."
         )
     from whet.data.messages import read_message  # a text is no list of turns

@@ -24,6 +24,8 @@ def read_csv(path: Path) -> Iterator[Columns]:
             return
         if len(set(header)) != len(header) or "" in header:
             raise UserError(f"{path}:1: the first line must name each column once, it says: {', '.join(header)}.")
+        if len(header) == 1 and (mark := next((mark for mark in ";\t|" if mark in header[0]), None)):
+            raise UserError(f"{path}:1: the columns are separated by {mark!r}. Save the file with commas between them.")
         for cells in reader:
             if not cells:
                 continue

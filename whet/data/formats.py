@@ -108,7 +108,10 @@ def beyond(error: Exception) -> str:
 def as_columns(value: Any, where: str) -> Columns:
     """Return a row as it is if it has named columns."""
     if not isinstance(value, dict):
-        raise UserError(f"{where}: a row must be a JSON object with named columns, this one is a {json_kind(value)}.")
+        hint = " A file that holds one list of rows is named .json." if isinstance(value, list) else ""
+        raise UserError(
+            f"{where}: a row must be a JSON object with named columns, this one is a {json_kind(value)}.{hint}"
+        )
     return value
 
 

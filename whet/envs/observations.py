@@ -52,8 +52,19 @@ class Answer:
 
 def read_observation(value: Any, role: str) -> Observed | None:
     """Return a checked observation; None for None."""
-    if value is None:
-        return None
+    observed = None if value is None else _observed(value, role)
+    for message in observed.messages if observed else ():
+        try:
+            message["content"].encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadResultError(
+                "the observation holds half of a character (a lone surrogate), which is no text; decode bytes with "
+                'errors="replace"'
+            ) from error
+    return observed
+
+
+def _observed(value: Any, role: str) -> Observed:
     if isinstance(value, str):
         return Observed([{"role": role, "content": str(value)}])
     if isinstance(value, list | tuple):

@@ -26,13 +26,13 @@ class LocalCritic(TrainedModel[ValueModel, Tensor], Critic):
     config: CriticConfig
 
     def __init__(self, model: ValueModel, config: CriticConfig, total_steps: int, budget: Budget) -> None:
-        make_trainable(model.backbone, config.model.enable_gradient_checkpointing, budget)
+        make_trainable(model.backbone, config.model, budget)
         super().__init__("critic", model, config, total_steps, budget, config.offload.offload_params)
 
     def configure(self, config: CriticConfig, budget: Budget) -> None:
         """Continue under another config, with the same weights and optimizer."""
         self.config, self._budget = config, budget
-        set_gradient_checkpointing(self.model.backbone, config.model.enable_gradient_checkpointing, budget)
+        set_gradient_checkpointing(self.model.backbone, config.model, budget)
 
     def forward(self, samples: list[Sample]) -> Tensor:
         """Return the values (B, T) of one packed micro-batch, with gradient."""

@@ -45,7 +45,7 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
         shared: bool = False,
     ) -> None:
         """Weights that are `shared` with an engine, which reads them at any time, are never offloaded."""
-        make_trainable(model, config.model.enable_gradient_checkpointing, budget)
+        make_trainable(model, config.model, budget)
         super().__init__("actor", model, config, total_steps, budget, config.offload.offload_params and not shared)
         self._temperature = temperature
         self._recorder = TokenRecorder((), ())  # of the latest update
@@ -55,7 +55,7 @@ class LocalLearner(TrainedModel[PreTrainedModel, Scored], Learner):
     def configure(self, config: ActorConfig, temperature: float, budget: Budget) -> None:
         """Continue under another config, with the same weights and optimizer."""
         self.config, self._temperature, self._budget = config, temperature, budget
-        set_gradient_checkpointing(self.model, config.model.enable_gradient_checkpointing, budget)
+        set_gradient_checkpointing(self.model, config.model, budget)
 
     def forward(self, samples: list[Sample]) -> Scored:
         """Score one packed micro-batch, with gradient."""

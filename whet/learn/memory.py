@@ -20,6 +20,7 @@ _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator c
 _MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
 WORK_OF = {"nothing": 1.0, "mlp": 1.2, "all": 4 / 3}  # of a token, by what is recomputed for it
 _SWEEP = 300  # tokens whose work takes as long as adding a micro-batch's gradients to those before it
+_INPUTS = 3  # layers whose inputs are on the device at once where the others' are in host memory
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
 
 
@@ -44,10 +45,13 @@ class TokenBytes:
     forward: int  # no gradient
 
 
-def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_trained: bool = True) -> TokenBytes:
+def token_bytes(
+    model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_trained: bool = True, offloaded: bool = False
+) -> TokenBytes:
     """Return the bytes of a token for a model of this shape, run by fused kernels or by its own modules.
 
-    For a vision-language model every token counts as an image token: how many are is not known in advance.
+    With `offloaded` activations the inputs of all recomputed layers but a few are in host memory. For a vision-language
+    model every token counts as an image token: how many are is not known in advance.
     """
     text = model.get_text_config()
     heads, hidden, layers = text.num_attention_heads, text.hidden_size, text.num_hidden_layers
@@ -64,13 +68,22 @@ def token_bytes(model: PretrainedConfig, dtype: torch.dtype, fused: bool, tower_
     gated = 2 * intermediate * dtype.itemsize if fused else 0  # modules keep or recompute whole layers
     ends = 8 * hidden * dtype.itemsize  # embeddings, the last hidden states and those of responses, their gradients
     ends += 3 * top_k * hidden * dtype.itemsize  # of one layer: what each of a token's experts returns, its gradient
+    inputs = input_bytes(model, dtype)
+    if offloaded and layers > _INPUTS:
+        inputs = inputs * _INPUTS // layers
     tower = _tower_bytes(model, dtype, tower_trained)
     return TokenBytes(
         kept=(layers + 2) * layer + ends + tower.kept,
         mlp_recomputed=(layers + 2) * layer - (layers - 1) * gated + ends + tower.kept,
-        recomputed=layers * 2 * hidden * dtype.itemsize + 3 * layer + ends + tower.recomputed,
+        recomputed=inputs + 3 * layer + ends + tower.recomputed,
         forward=2 * layer + ends + tower.forward,
     )
+
+
+def input_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
+    """Return the bytes of a token in the inputs of all layers: two streams each."""
+    text = model.get_text_config()
+    return int(text.num_hidden_layers * 2 * text.hidden_size * dtype.itemsize)
 
 
 def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> TokenBytes:

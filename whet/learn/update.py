@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whet.config.schema.actor import ActorConfig, CriticConfig
+from whet.config.schema.model import ModelConfig
 from whet.learn.offload import Offload, of_weights, optimizer_tensors, with_optimizer_on_device, with_weights_on_device
 from whet.learn.optimizer import (
     broken_weights,
@@ -31,7 +32,7 @@ from whet.learn.partition import Budget, passes
 from whet.learn.protocol import Objective, Progress
 from whet.learn.ranks import ranks_of
 from whet.model.fused import decoder_of
-from whet.model.pass_modes import recompute_contexts, rounds_alike
+from whet.model.pass_modes import OFFLOADING, recompute_contexts, rounds_alike
 from whet.types import Sample
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -214,16 +215,17 @@ def read_scalars(numbers: Sequence[Tensor | float]) -> list[float]:
     return torch.stack([torch.as_tensor(x, device=device).detach().reshape(()) for x in numbers]).tolist()
 
 
-def make_trainable(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:
+def make_trainable(model: PreTrainedModel, config: ModelConfig, budget: Budget) -> None:
     """Turn off dropout, whose noise would look like a change of the weights, and set up gradient checkpointing."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    set_gradient_checkpointing(model, wanted, budget)
+    set_gradient_checkpointing(model, config, budget)
 
 
-def set_gradient_checkpointing(model: PreTrainedModel, wanted: bool | None, budget: Budget) -> None:
-    """Turn gradient checkpointing on or off: as `wanted` by the config, else as the budget was planned."""
+def set_gradient_checkpointing(model: PreTrainedModel, config: ModelConfig, budget: Budget) -> None:
+    """Turn gradient checkpointing on or off: as the config wants it, else as the budget was planned."""
+    wanted = True if config.offloads_activations else config.enable_gradient_checkpointing
     alike = rounds_alike(model)
     planned = budget.recompute or (alike and budget.recompute_mlp)  # half a layer cannot be rounded again
     if planned if wanted is None else wanted:
@@ -233,3 +235,7 @@ def set_gradient_checkpointing(model: PreTrainedModel, wanted: bool | None, budg
         model.gradient_checkpointing_disable()
     if (decoder := decoder_of(model)) is not None:
         decoder.recompute_mlp = budget.recompute_mlp and wanted is None and not alike
+    if config.offloads_activations or model in OFFLOADING:
+        from whet.learn.activations import set_activation_offload
+
+        set_activation_offload(model, config.offloads_activations)

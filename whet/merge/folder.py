@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
+from whet.config.texts import size_text
 from whet.errors import UserError
 from whet.merge.safetensors_file import Entry
 from whet.model.trust import ADAPTER_CONFIG, check_link, check_links, check_tokenizer, read_json
@@ -137,7 +138,7 @@ def check_room(target: Path, entries: list[Entry]) -> None:
     there = next(path for path in (target, *target.absolute().parents) if path.exists())
     needed, free = sum(entry.size for entry in entries), shutil.disk_usage(there).free
     if needed > free:
-        raise UserError(f"{target}: the model takes {needed / 1e9:.1f} GB, and the disk has {free / 1e9:.1f} GB free")
+        raise UserError(f"{target}: the model takes {size_text(needed)}, and the disk has {size_text(free)} free")
 
 
 def check_target(target: Path, reads_from: Path) -> None:

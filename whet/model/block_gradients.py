@@ -1,4 +1,9 @@
-"""Gradients that the fused blocks of a layer share: of the summed input, of the norm, of projections side by side."""
+"""Gradients that the fused blocks of a layer share: of the summed input, of the norm, of projections side by side.
+
+A block keeps its parameters as attributes of its context. Saved tensors of a recomputed layer would be copies without
+the parameter's gradient and its dtype: products could not be added to the gradient so far, and would be rounded to bf16
+for every micro-batch.
+"""
 
 from __future__ import annotations
 

@@ -137,7 +137,8 @@ class _AttentionInput(torch.autograd.Function):
         q_NHD, k_NKD, v_NKD = rotate(qkv_NC, cos_ND, sin_ND, heads, kv_heads, *_head_norm(qk_norm))
         before = qkv_NC if qk_norm else None
         norms = _head_norm(qk_norm)[:2]
-        ctx.save_for_backward(sum_NH, rstd_N, before, norm.weight, q, k, v, cos_ND, sin_ND, *norms, *low_rank)
+        ctx.save_for_backward(sum_NH, rstd_N, before, cos_ND, sin_ND)
+        ctx.parameters = (norm.weight, q, k, v, *norms, *low_rank)  # not copies of them (block_gradients.py)
         ctx.factors = factors
         ctx.norm, ctx.qk_norm, ctx.heads, ctx.kv_heads = _numbers(norm), _numbers(qk_norm), heads, kv_heads
         ctx.biases = (q_bias, k_bias, v_bias)
@@ -147,7 +148,8 @@ class _AttentionInput(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        sum_NH, rstd_N, qkv_NC, norm_weight, q, k, v, cos_ND, sin_ND, q_norm, k_norm, *low_rank = ctx.saved_tensors
+        sum_NH, rstd_N, qkv_NC, cos_ND, sin_ND = ctx.saved_tensors
+        norm_weight, q, k, v, q_norm, k_norm, *low_rank = ctx.parameters
         weights, heads, kv_heads = (q, k, v), ctx.heads, ctx.kv_heads
         grad_NC = columns_of_one(grads[:3], (heads, kv_heads, kv_heads), sum_NH, cos_ND.shape[1])
         head_grads = rotate_backward_(grad_NC, qkv_NC, cos_ND, sin_ND, heads, kv_heads, q_norm, k_norm, *ctx.qk_norm)
@@ -180,14 +182,14 @@ class _FinalNorm(torch.autograd.Function):
         ctx: Any, delta_NH: Tensor, residual_NH: Tensor | None, _norm_weight: Tensor, norm: Norm
     ) -> Tensor:
         y_NH, sum_NH, rstd_N = add_rms_norm(delta_NH, residual_NH, norm.weight, norm.eps, norm.offset)
-        ctx.save_for_backward(sum_NH, rstd_N, norm.weight)
-        ctx.norm = _numbers(norm)
+        ctx.save_for_backward(sum_NH, rstd_N)
+        ctx.norm, ctx.weight = _numbers(norm), norm.weight
         return y_NH
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        sum_NH, rstd_N, weight = ctx.saved_tensors
+        (sum_NH, rstd_N), weight = ctx.saved_tensors, ctx.weight
         grad_NH, grad_weight = add_rms_norm_backward(grad_y, None, sum_NH, rstd_N, weight, ctx.norm[1])
         return (*twice(ctx, grad_NH), cast(grad_weight, weight), None)
 

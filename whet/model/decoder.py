@@ -24,7 +24,7 @@ from whet.model.low_rank import projected
 from whet.model.mixture import mixture
 from whet.model.modality import as_batch
 from whet.model.paged import PagedAttention
-from whet.model.pass_modes import recompute_contexts
+from whet.model.pass_modes import offloading_of, recompute_contexts
 from whet.model.routing import Replay, Routing
 from whet.model.structure import Layer, Structure
 from whet.model.vision import Embedded
@@ -62,7 +62,8 @@ class FusedDecoder:
             given: Any = (index, layer, delta, residual, ropes[layer.rope], how, routing)
             if recompute and model is not None:
                 contexts = partial(recompute_contexts, model)
-                delta, residual = checkpoint(self._layer, *given, use_reentrant=False, context_fn=contexts)
+                with offloading_of(model):
+                    delta, residual = checkpoint(self._layer, *given, use_reentrant=False, context_fn=contexts)
             else:
                 delta, residual = self._layer(*given)
             if embedded is not None and index < len(embedded.deep):

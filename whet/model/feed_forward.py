@@ -68,7 +68,8 @@ class _FeedForward(torch.autograd.Function):
         out_NH = F.linear(act_NI, down)
         add_low_rank_(out_NH, act_NI, down.shape[:1], adapters[2:])
         kept = None if recompute else gate_up_N2I
-        ctx.save_for_backward(sum_NH, rstd_N, kept, norm.weight, gate, up, down, *low_rank)
+        ctx.save_for_backward(sum_NH, rstd_N, kept)
+        ctx.parameters = (norm.weight, gate, up, down, *low_rank)  # not copies of them (block_gradients.py)
         ctx.norm, ctx.activation, ctx.factors = (norm.eps, norm.offset), activation, factors
         ctx.set_materialize_grads(False)
         return out_NH, sum_NH
@@ -78,7 +79,8 @@ class _FeedForward(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_N2I, norm_weight, gate, up, down, *low_rank = ctx.saved_tensors
+        sum_NH, rstd_N, gate_up_N2I = ctx.saved_tensors
+        norm_weight, gate, up, down, *low_rank = ctx.parameters
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * (5 + len(low_rank)))
         needed, adapters, weights = ctx.needs_input_grad, joined(low_rank, ctx.factors), (gate, up)

@@ -28,6 +28,7 @@ from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
 from whet.model.modality import as_batch, language_class, vision_of
+from whet.model.pass_modes import offloading_of
 from whet.model.support import ACTOR, check_config, check_layers
 from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
 
@@ -206,7 +207,7 @@ def hidden_states(
         return decoder.hidden_states(ids_N, positions, how, vision.embed(ids_N, media), routing)
 
     def forward() -> Tensor:
-        with _mode_of(model):
+        with _mode_of(model), offloading_of(model):
             if vision is not None and media is not None:
                 return vision.hidden_states(ids_N, positions, how, media)
             ids, batch = ids_N.unsqueeze(0), as_batch(positions)

@@ -88,8 +88,8 @@ class _Mixture(torch.autograd.Function):
         # 3. The second projection (S, H), in the order of tokens again, and the weighted sum of a token's pairs.
         out_SH = grouped_linear(act_SI, down_EHI, groups, scatter=True)
         out_NH = combine(out_SH, weights_NK, experts.top_k)
-        parameters = (norm.weight, router_EH, gate_up_E2IH, down_EHI)
-        ctx.save_for_backward(sum_NH, rstd_N, gate_up_S2I, *parameters, experts_NK, weights_NK, *groups[:3])
+        ctx.save_for_backward(sum_NH, rstd_N, gate_up_S2I, experts_NK, weights_NK, *groups[:3])
+        ctx.parameters = (norm.weight, router_EH, gate_up_E2IH, down_EHI)  # not copies of them (block_gradients.py)
         ctx.norm, ctx.activation, ctx.top_k = (norm.eps, norm.offset), activation, experts.top_k
         ctx.normalised, ctx.rows = experts.normalised, groups.rows
         ctx.set_materialize_grads(False)
@@ -100,8 +100,8 @@ class _Mixture(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_out: Tensor | None, grad_sum: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        sum_NH, rstd_N, gate_up_S2I, norm_weight, router, gate_up, down, *routed = ctx.saved_tensors
-        experts_NK, weights_NK, pairs_S, ends_E, tiles_3T = routed
+        sum_NH, rstd_N, gate_up_S2I, experts_NK, weights_NK, pairs_S, ends_E, tiles_3T = ctx.saved_tensors
+        norm_weight, router, gate_up, down = ctx.parameters
         if grad_out is None:
             return (*twice(ctx, grad_sum), *[None] * 5)
         needed, groups = ctx.needs_input_grad, Groups(pairs_S, ends_E, tiles_3T, ctx.top_k, ctx.rows)

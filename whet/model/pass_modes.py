@@ -1,11 +1,12 @@
-"""Ways in which passes of a model may differ from its plain ones: rounded as a sampler's, or with recorded routing.
+"""Ways in which passes of a model may differ: rounded as a sampler's, with recorded routing, or with offload.
 
-Whoever switches one on notes it here (`fp8.round_alike`, `routing.replay_routing`); the learner asks before a pass, and
-imports neither where nobody did.
+Whoever switches one on notes it here (`fp8.round_alike`, `routing.replay_routing`, `set_activation_offload`); passes
+ask, and import none of them where nobody did.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,6 +15,8 @@ from torch import nn
 Mode = AbstractContextManager[object]
 ROUNDING: WeakKeyDictionary[nn.Module, Mode] = WeakKeyDictionary()  # the mode that rounds a model's products
 REPLAYING: WeakSet[nn.Module] = WeakSet()  # models whose passes replay the routing that their samples recorded
+
+OFFLOADING: WeakKeyDictionary[nn.Module, Callable[[], Mode]] = WeakKeyDictionary()  # makes a context for saved tensors
 
 
 def rounds_alike(model: nn.Module) -> bool:
@@ -34,3 +37,8 @@ def recompute_contexts(model: nn.Module) -> tuple[Mode, Mode]:
 def replays(model: nn.Module) -> bool:
     """Return True if passes of a model replay recorded routing: the policy, and no reference or teacher."""
     return model in REPLAYING
+
+
+def offloading_of(model: nn.Module) -> Mode:
+    """Return the context in which recomputed layers run: one that offloads their inputs, or one that does nothing."""
+    return OFFLOADING.get(model, nullcontext)()

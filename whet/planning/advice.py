@@ -121,6 +121,8 @@ def _passes(plan: Plan) -> Iterator[Change]:
         yield Change({"worker.actor.model.enable_gradient_checkpointing": True})
     elif actor.model.enable_gradient_checkpointing:
         yield Change({"worker.actor.model.enable_gradient_checkpointing": None})
+    if not plan.question.machine.is_cpu and actor.model.enable_gradient_checkpointing is not False:
+        yield Change({"worker.actor.model.enable_activation_offload": not actor.model.enable_activation_offload})
     for tokens in (65536, 32768, 16384, 8192, 4096, longest):
         if tokens >= longest and actor.dynamic_batching and tokens != budget.tokens_update:
             yield Change({"worker.actor.micro_batch_tokens": tokens})

@@ -52,7 +52,8 @@ class Measured:
         """Return the machine that it ran on."""
         if self.machine != CPU:
             return GPUS[self.machine]
-        from whet.planning.probe import CPU_FIT, host_memory
+        from whet.planning.probe import CPU_FIT
+        from whet.system.host import host_memory
 
         return Machine(CPU, host_memory(), *self.speeds, fit=CPU_FIT, measured=True)
 

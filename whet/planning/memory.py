@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from whet.config import Config
 from whet.learn.log_probs import chunks
-from whet.learn.memory import TokenBytes, head_bytes, model_bytes, token_bytes
+from whet.learn.memory import TokenBytes, head_bytes, input_bytes, model_bytes
 from whet.learn.partition import Budget
 from whet.planning.machines import Machine
 from whet.planning.shapes import Shape
@@ -22,7 +22,7 @@ from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.storage import RESERVE, pages_within
 from whet.training.device import dtype_on
 from whet.training.experience import needs_reference
-from whet.training.memory import ModelSize, budget_on, held_by
+from whet.training.memory import ModelSize, activation_bytes, budget_on, held_by
 from whet.training.policy import check_model
 
 _PASS_BYTES = 2  # of a weight in forward and backward passes of sharded models: bf16
@@ -80,6 +80,16 @@ class Subject:
     def weight_bytes(self) -> int:
         """Bytes of the whole policy."""
         return model_bytes(self.size.parameters, self.size.dtype, trained=False)
+
+    @property
+    def offloads_activations(self) -> bool:
+        """True if inputs of layers go to host memory."""
+        return not self.machine.is_cpu and self.config.worker.actor.model.offloads_activations
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Bytes of a token that go to host memory in a forward pass."""
+        return input_bytes(self.size.config, self.size.dtype) if self.offloads_activations else 0
 
     @property
     def engine(self) -> str:
@@ -178,8 +188,7 @@ def recomputed_part(budget: Budget) -> str:
 
 def _passes(subject: Subject, tokens: int, recomputed: str) -> dict[str, int]:
     """Return what a micro-batch of so many tokens holds: activations, and logits with what is made of them."""
-    size, model = subject.size, subject.config.worker.actor.model
-    token = token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=not model.freeze_vision_tower)
+    token = activation_bytes(subject.size, subject.config.worker.actor.model, subject.offloads_activations)
     each = _per_token(token, recomputed) // subject.config.worker.actor.tensor_parallel_size
     return {"activations": tokens * each, "logits": _logits(subject, tokens)}
 

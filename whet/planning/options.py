@@ -67,8 +67,6 @@ class Options:
         from whet.planning.advice import PLAN_CHECKS
         from whet.planning.planned import MODEL
 
-        if not self.rest:
-            raise UserError(f"{self.command} takes a model or a config: {self.command} Qwen2.5-7B --gpus 8")
         arguments = list(self.rest)
         if "=" not in arguments[0] and not arguments[0].endswith((".yaml", ".yml")):
             arguments[0] = f"{MODEL}={arguments[0]}"
@@ -86,4 +84,6 @@ class Options:
 def parse(command: str, arguments: Sequence[str], values: Sequence[str], switches: Sequence[str]) -> Options:
     """Divide arguments into options, switches and the rest; a `UserError` for an option that does not exist."""
     read = read_options(command.removeprefix("whet "), arguments, values, switches)
+    if not read.words and not read.switches & {"--models", "--measured"}:
+        raise UserError(f"{command} takes a model or a config: {command} Qwen2.5-7B --gpus 8")
     return Options(command, {name: given[-1] for name, given in read.values.items()}, read.switches, read.words)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 import torch
 
 from whet.planning.machines import CPU, Fit, Machine
+from whet.system.host import host_memory
 
 _ROUNDS = 3
 
@@ -26,16 +26,6 @@ def this_cpu(threads: int | None = None) -> Machine:
     finally:
         torch.set_num_threads(before)
     return Machine(CPU, host_memory(), flops, bandwidth, fit=CPU_FIT, measured=True)
-
-
-def host_memory() -> int:
-    """Return the bytes of this machine's memory, or of the control group that this process runs in."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            return min(total, int(file.read()))
-    except (OSError, ValueError):  # no such file, or "max"
-        return total
 
 
 def _products() -> float:

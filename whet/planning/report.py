@@ -55,6 +55,8 @@ def _memory(plan: Plan) -> list[str]:
     lines += [f"  {name:<14}{_gib(update):>10}{_gib(rollout):>10}" for name, update, rollout in rows]
     budget = memory.budget
     kept = {"nothing": "kept", "mlp": "of MLPs computed again", "all": "computed again"}[recomputed_part(budget)]
+    if away := (budget.tokens_update or 0) * plan.subject.offloaded_bytes:
+        kept += f" from inputs in host memory ({_gib(away)} GiB)"
     lines.append(
         f"  micro-batches of {budget.tokens_update:,} tokens, activations {kept}; {memory.running} sequences decoded "
         f"at once; at least {memory.needed / _GIB:.1f} GiB needed"

@@ -157,6 +157,8 @@ def _pass_seconds(subject: Subject, memory: Memory, training: bool) -> float:
     # 3. The host launches, and links carry the shards, meanwhile.
     launches = shape.layers * fit.layer_host_s * times / 3 * again * (1.0 if subject.size.fused else fit.modules_host)
     links = micros * _shard_seconds(subject, training)
+    if training:
+        links = max(links, 2 * tokens * subject.offloaded_bytes / fit.host_link)
     work_seconds = max(gpu, micros * launches, links) if not machine.is_cpu else gpu + micros * launches
     return mini_batches * work_seconds
 

@@ -39,7 +39,7 @@ class Capabilities:
     partial: bool = False  # `abort` gives back what was written; else the tokens of the turn are lost
     external: bool = False  # a server that somebody else started: one for all ranks
     serves: bool = False  # can answer the requests of `whet serve`
-    pushes: bool = False  # tells a reader of several requests at once what they have grown by (native/streaming.py)
+    pushes: bool = False  # is a `native.inbox.Inbox`: tells readers what their requests have grown by
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whet.checkpoint.durable import SIDE_MARK, append_line, fsync_file, replacing, write_text
+from whet.config.texts import size_text
 from whet.errors import UserError
 from whet.types import Media, Sample
 
 KEY = "trainer.save_checkpoint_path"
-GB = 1e9
 NOT_FINITE = "not_finite"
 MOST_INFO = 100  # columns of numbers that environments report
 
@@ -97,8 +97,8 @@ class RunFolder:
         if free < needed_bytes:
             self.close()
             raise UserError(
-                f"{KEY}: {self.path} needs about {needed_bytes / GB:.1f} GB for checkpoints, but its disk has "
-                f"{free / GB:.1f} GB free. Free some space, choose another {KEY}, or lower trainer.save_limit."
+                f"{KEY}: {self.path} needs about {size_text(needed_bytes)} for checkpoints, but its disk has "
+                f"{size_text(free)} free. Free some space, choose another {KEY}, or lower trainer.save_limit."
             )
 
     def write_config(self, yaml: str) -> None:

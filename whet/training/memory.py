@@ -10,8 +10,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from whet.algos import needs_of
 from whet.config import Config, local_name
+from whet.config.schema.model import ModelConfig
 from whet.errors import UserError
-from whet.learn.memory import head_bytes, model_bytes, plan, token_bytes
+from whet.learn.memory import TokenBytes, head_bytes, model_bytes, plan, token_bytes
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
@@ -47,16 +48,23 @@ def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: in
 def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize, needed: int) -> Budget:
     """Return what a GPU of `total` bytes has room for beside `held` bytes of models and of kept cache."""
     worker = getattr(config.worker, part)
+    offloaded = worker.model.offloads_activations  # only what a recomputed layer keeps can be
     return plan(
         total,
         held,
         size.parameters,
-        token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=not worker.model.freeze_vision_tower),
+        activation_bytes(size, worker.model, offloaded),
         config.data.max_prompt_length + config.data.max_response_length,
         needed=needed,
-        recompute=worker.model.enable_gradient_checkpointing,
+        recompute=True if offloaded else worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
+
+
+def activation_bytes(size: ModelSize, model: ModelConfig, offloaded: bool) -> TokenBytes:
+    """Return the bytes of one token of a model that is trained as its section of the config says."""
+    tower = not model.freeze_vision_tower
+    return token_bytes(size.config, size.dtype, fused=size.fused, tower_trained=tower, offloaded=offloaded)
 
 
 def check_memory(config: Config, path: str, placement: Placement, adapters: int | None) -> None:

@@ -73,7 +73,9 @@ def prepare_device(run: CheckedModel, console: Console) -> None:
     choose_threads(run.placement, count_parameters(run.model.path))
     worker = run.config.worker
     offloads = (worker.actor.offload, worker.critic.offload, worker.ref.offload)
-    if any(each.offload_params or each.offload_optimizer for each in offloads) or worker.ref.fsdp.enable_cpu_offload:
+    activations = worker.actor.model.enable_activation_offload or worker.critic.model.enable_activation_offload
+    states = any(each.offload_params or each.offload_optimizer for each in offloads)
+    if activations or states or worker.ref.fsdp.enable_cpu_offload:
         from whet.training.offloading import offload_notes
 
         console.notes(offload_notes(run.config, run.placement.device))

@@ -30,6 +30,11 @@ def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
                 key = f"worker.{part}.offload.{name}"
                 if why := _without_effect(config, key, device):
                     yield f"{key}=true changes nothing: {why}"
+    for part in ("actor", "critic"):
+        if getattr(config.worker, part).model.enable_activation_offload:
+            key = f"worker.{part}.model.enable_activation_offload"
+            if why := _without_effect(config, key, device):
+                yield f"{key}=true changes nothing: {why}"
     if config.worker.ref.fsdp.enable_cpu_offload and not is_distributed(config):
         key = "worker.ref.fsdp.enable_cpu_offload"
         if why := _without_effect(config, "worker.ref.offload.offload_params", device):
@@ -39,6 +44,10 @@ def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
 def _without_effect(config: Config, key: str, device: torch.device) -> str | None:
     if device.type == "cpu":
         return "on a CPU all of it is in host memory already"
+    if key.endswith(".enable_activation_offload"):
+        other = key.replace("activation_offload", "gradient_checkpointing")
+        kept = getattr(config.worker, key.split(".")[1]).model.enable_gradient_checkpointing is False
+        return f"{other}=false keeps all activations on the device; leave one of the two out" if kept else None
     if key == "worker.ref.offload.offload_optimizer":
         return "the reference has no optimizer"
     if key == "worker.ref.offload.offload_params":

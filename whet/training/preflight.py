@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from whet.config import Config, run_folder
+from whet.config.texts import size_text
 from whet.errors import UserError
 from whet.rollout.spec import check_engine_model, check_engine_reachable
 from whet.tracking.console import Console
@@ -97,6 +98,6 @@ def _disk(config: Config, model: ModelFolder, console: Console) -> None:
         raise UserError(f"the run folder {folder} cannot be made: {place} cannot be written to")
     weights = sum(file.stat().st_size for kind in _WEIGHTS for file in Path(model.path).glob(kind))
     free, needed = shutil.disk_usage(place).free, _COPIES * weights
-    console.note(f"disk: {free / 1e9:.1f} GB free in {place}; a checkpoint has at most {needed / 1e9:.1f} GB")
+    console.note(f"disk: {size_text(free)} free in {place}; a checkpoint has at most {size_text(needed)}")
     if free < needed:
-        raise UserError(f"{place} has {free / 1e9:.1f} GB free, and a checkpoint may take {needed / 1e9:.1f} GB")
+        raise UserError(f"{place} has {size_text(free)} free, and a checkpoint may take {size_text(needed)}")

@@ -13,6 +13,7 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.checkpoint.store import CheckpointStore
 from whet.config import Config, resolve_path
 from whet.config.files import anchored
+from whet.config.texts import size_text
 from whet.data.loader import PromptLoader
 from whet.model.load import count_parameters
 from whet.tracking import Tracker
@@ -81,7 +82,7 @@ def check_disk(
     free = folder.free_bytes()
     if free < each * kept:
         console.warn(
-            f"{kept} checkpoints of {each / 1e9:.1f} GB will not all fit: {folder.path} has {free / 1e9:.1f} GB free. "
+            f"{kept} checkpoints of {size_text(each)} will not all fit: {folder.path} has {size_text(free)} free. "
             "Set trainer.save_limit or a larger trainer.save_freq."
         )
 

@@ -67,6 +67,7 @@ def test_what_is_there_or_on_a_hub_passes(here, argument):
         ("data.train_files=dta/train.jsonl@train", "data.train_files=dta/train.jsonl: there is no such"),
         ("data.train_files=data/train.jsonl,data/val.jsonl", "data.train_files=data/val.jsonl: there is no such"),
         ("data.val_files=data/gsm8k", "data.val_files=data/gsm8k: there is no such data file or folder"),
+        ("data.val_files=https://host/x.jsonl", "download it and name the file"),
         ("data.val_files=gsm8k", "a hub dataset is named org/name"),
         ("data.image_dir=math.jinja", "data.image_dir=math.jinja: there is no such folder"),
         (

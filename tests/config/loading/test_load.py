@@ -132,6 +132,7 @@ def test_values_arrive_in_their_type(argument, path, value):
         ("data.seed=${data.shuffle}", "data.seed=true: expected an integer"),
         ("data.seed", "data.seed: expected key=value"),
         ("data.sed", "data.sed: expected key=value; did you mean data.seed?"),
+        ("rows.jsonl", "rows.jsonl: expected key=value; a data file is data.train_files=rows.jsonl"),
         ("=3", "=3: expected key=value"),
         ("--data.seed=3", "--data.seed=3: leave out the -- and write data.seed=3"),
         ("+data.seed=3", "+data.seed=3: leave out the + and write data.seed=3"),
@@ -154,11 +155,20 @@ def test_a_wrong_argument_is_named(argument, message):
         ("trainer.total_training_stps=3", "trainer.total_training_steps"),
         ("Data.Seed=3", "data.seed"),
         ("confg=run.yaml", "config"),
+        ("model=org/name", "worker.actor.model.model_path"),
+        ("num_generations=8", "worker.rollout.n"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(argument, meant):
     name = argument.partition("=")[0]
     assert error_of(argument) == f"unknown key {name}; did you mean {meant}?"
+
+
+def test_names_of_other_trainers_lead_to_keys():
+    from whet.config.loading.wrong_names import _SHORT
+    from whet.config.schema import all_keys
+
+    assert set(_SHORT.values()) <= set(all_keys())
 
 
 def test_an_unknown_key_near_nothing_says_where_the_list_is():

@@ -44,6 +44,7 @@ class _Reads(ast.NodeVisitor):
     def __init__(self, attributes: dict[str, set[str]]) -> None:
         self.found: set[Read] = set()
         self._sections = sections()
+        self._keys = set().union(*self._sections.values())
         self._attributes = attributes
         self._names: dict[str, set[str]] = {}
 
@@ -68,7 +69,7 @@ class _Reads(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Load):
+        if isinstance(node.ctx, ast.Load) and node.attr in self._keys:
             for name in self._type(node.value) or self._sections:
                 if node.attr in self._sections.get(name, {}):
                     self.found.add((name, node.attr))

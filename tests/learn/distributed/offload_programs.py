@@ -1,4 +1,4 @@
-"""Training and sampling while shards wait in host memory, which stands for itself and for the device here."""
+"""Training and sampling with shards and activations in host memory, which stands for the device, too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tiny_models import tiny_tokenizer
 from torch import Tensor
 
 from whet.config import with_values
-from whet.learn import offload
+from whet.learn import activations, offload
 from whet.learn.full_state import full_weights
 from whet.learn.learner import LocalLearner
 from whet.learn.partition import Budget
 from whet.model.gathering import local
+from whet.model.pass_modes import OFFLOADING
 from whet.model.whole import whole
 from whet.rollout.engine import SamplingParams
 from whet.rollout.engines.native.engine import NativeEngine
@@ -32,8 +33,10 @@ def held(tensors: Iterable[Tensor]) -> int:
 
 def offloaded(case: Case, wanted: bool, folder: Path) -> dict[str, Any]:
     """Two updates, a saved and restored optimizer and a rollout; what was on the device between them."""
-    offload.movable = lambda storage: True  # in this process: CPU memory moves to CPU memory
-    moved = {"offload.offload_params": wanted, "offload.offload_optimizer": wanted}
+    offload.movable = activations.movable = lambda held: True  # in this process: CPU memory moves to CPU memory
+    activations._LEAST = 1
+    keys = ("offload.offload_params", "offload.offload_optimizer", "model.enable_activation_offload")
+    moved = dict.fromkeys(keys, wanted)
     config = with_values(config_of(case).worker.actor, moved)
     learner = LocalLearner(model_of(case), config, 0.8, total_steps=10, budget=Budget(case.tokens, case.tokens))
     shards = list(learner.model.parameters())
@@ -57,4 +60,7 @@ def offloaded(case: Case, wanted: bool, folder: Path) -> dict[str, Any]:
     with learner.offload.here():
         weights = {name: tensor.clone() for name, tensor in full_weights(learner.model).items()}
     ids = [sample.ids for sample in samples]
-    return {"metrics": metrics, "between": between, "values": values, "ids": ids, "weights": weights}
+    hooks: Any = OFFLOADING.get(learner.model)
+    chunks = (hooks.__self__.memory.made, hooks.__self__.memory.used) if hooks else None
+    found = {"metrics": metrics, "between": between, "values": values, "ids": ids, "weights": weights}
+    return found | {"chunks": chunks}

@@ -1,4 +1,4 @@
-"""Shards that wait in host memory between calls: every number is the same, and nothing stays behind on the device."""
+"""Shards that wait in host memory between calls, and activations between passes: every number is the same."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert torch.equal(ours["values"], theirs["values"])
     assert ours["weights"].keys() == theirs["weights"].keys()
     assert all(torch.equal(tensor, theirs["weights"][name]) for name, tensor in ours["weights"].items())
+    made, used = ours["chunks"]
+    assert made > 0 == used
+    assert theirs["chunks"] is None
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -31,9 +34,10 @@ def test_shards_wait_elsewhere_and_change_nothing(world: int, tmp_path: Path) ->
 
 
 def test_one_device_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whet.learn import offload
+    from whet.learn import activations, offload
 
-    monkeypatch.setattr(offload, "movable", offload.movable)  # what the program changes is put back
+    for module, name in ((offload, "movable"), (activations, "movable"), (activations, "_LEAST")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # what the program changes is put back
     ours, theirs = offloaded(Case(), True, tmp_path / "a"), offloaded(Case(), False, tmp_path / "b")
     assert_same(ours, theirs)
     assert all(theirs["between"])

@@ -26,7 +26,8 @@ GENERATION = Table(
             rule="generation_engine",
         ),
         renamed({"prompt_length": "data.max_prompt_length", "response_length": "data.max_response_length"}),
-        renamed({name: f"worker.rollout.{name}" for name in ("temperature", "top_p", "top_k", "ignore_eos")}),
+        renamed({name: f"worker.rollout.{name}" for name in ("temperature", "top_p", "ignore_eos")}),
+        mapped("top_k", "worker.rollout.top_k", "0 = -1", value="top_k"),
         mapped("seed", "worker.rollout.seed", given=True),
         renamed(
             {
@@ -49,7 +50,7 @@ GENERATION = Table(
         "trainer.nnodes trainer.n_gpus_per_node", "one process samples, on one device or on vLLM's tensor_parallel_size"
     ),
     mapped("trainer.device", "trainer.device", rule="device"),
-    harmless("actor.* ray_kwargs* hydra.* trainer.*", "how its processes are run there"),
+    harmless("actor.* ray_kwargs* ray_init.* hydra.* trainer.*", "how its processes are run there"),
 )
 
 EVAL = Table(
@@ -66,5 +67,5 @@ EVAL = Table(
         "worker.reward.reward_function_kwargs",
         rule="eval_reward",
     ),
-    harmless("ray_kwargs* hydra.*", "how its processes are run there"),
+    harmless("ray_kwargs* ray_init.* hydra.*", "how its processes are run there"),
 )

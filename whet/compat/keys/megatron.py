@@ -37,6 +37,7 @@ def megatron_rows(part: str) -> list[Row]:
             else harmless("context_parallel_size", FOLLOWS)
         ),
         *mapped("param_offload", f"{to}.offload.offload_params", given=True),
+        *mapped("dtype", f"{to}.fsdp.mp_param_dtype", value="dtype", given=True),
         *(
             mapped("optimizer_offload", f"{to}.offload.offload_optimizer", rule="offload")
             if part != "ref"

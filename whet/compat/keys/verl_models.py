@@ -26,6 +26,12 @@ def model_rows(part: str) -> list[Row]:
         ),
         *renamed({"trust_remote_code": f"{to}.trust_remote_code"}),
         *mapped("enable_gradient_checkpointing", f"{to}.enable_gradient_checkpointing", "memory only", given=True),
+        *mapped(
+            "enable_activation_offload",
+            f"{to}.enable_activation_offload",
+            "memory only; recomputes layers here, and does nothing with enable_gradient_checkpointing=False",
+            given=True,
+        ),
         *harmless("override_config.attn_implementation", "whet registers an attention function of its own"),
         *absent("override_config.moe_config.freeze_moe_router", "training with a frozen router is not here", (False,)),
         *harmless("override_config.moe_config", "empty unless it has keys below it"),
@@ -37,7 +43,7 @@ def model_rows(part: str) -> list[Row]:
         ),
         *harmless(
             "use_remove_padding use_fused_kernels use_liger fused_kernel_options.* tiled_mlp.* "
-            "enable_activation_offload use_shm load_tokenizer model_type",
+            "use_shm load_tokenizer model_type gradient_checkpointing_kwargs.*",
             _KERNELS,
         ),
         *mapped("lora_rank", f"{to}.lora.rank", rule="lora"),
@@ -126,14 +132,14 @@ def sharding_rows(part: str) -> list[Row]:
         *mapped("model_dtype", f"{to}.fsdp.torch_dtype", "fp32 by default there; ours on a GPU is bf16", rule="dtype"),
         *mapped("offload_policy", f"{to}.fsdp.enable_cpu_offload", given=True),
         *mapped("reshard_after_forward", f"{to}.fsdp.enable_full_shard", given=True),
-        *mapped("mixed_precision.param_dtype", f"{to}.fsdp.mp_param_dtype", value="dtype", given=True),
+        *mapped("mixed_precision.param_dtype dtype", f"{to}.fsdp.mp_param_dtype", value="dtype", given=True),
         *mapped("mixed_precision.reduce_dtype", f"{to}.fsdp.mp_reduce_dtype", value="dtype", given=True),
         *mapped("mixed_precision.buffer_dtype", f"{to}.fsdp.mp_buffer_dtype", value="dtype", given=True),
         *harmless("ulysses_sequence_parallel_size", "follows the key of the same name above it"),
         *absent("full_determinism", "runs repeat bit for bit with the same seeds; leave it out", (False, True)),
         *harmless(
             "wrap_policy.* forward_prefetch use_orig_params seed entropy_* use_torch_compile forward_only strategy "
-            "dtype use_dynamic_bsz max_token_len_per_gpu micro_batch_size_per_gpu infer_* use_fused_kernels "
+            "use_dynamic_bsz max_token_len_per_gpu micro_batch_size_per_gpu infer_* use_fused_kernels "
             "use_remove_padding mixed_precision min_num_params use_no_sync_for_gradient_accumulation pad_to_length* "
             "turbo_config.* cpu_offload offload_params",
             "how FSDP is set up there: no numbers depend on it",
@@ -224,7 +230,7 @@ def actor_rows() -> list[Row]:
         *harmless(
             "rollout_n use_torch_compile use_prefix_grouper calculate_entropy use_fused_kernels use_remove_padding "
             "entropy_* calculate_sum_pi_squared sum_pi_squared_checkpointing data_loader_seed pad_to_length* qat.* "
-            "load_weight nccl_timeout mtp.*",
+            "load_weight nccl_timeout mtp.* profile.*",
             _KERNELS,
         ),
         *under("optim", optim_rows("actor")),
@@ -268,5 +274,7 @@ def critic_rows() -> list[Row]:
         *under("optim", optim_rows("critic")),
         *under("model", under("fsdp_config", sharding_rows("critic")), model_rows("critic")),
         *under("megatron", megatron_rows("critic")),
-        *harmless("checkpoint.* rollout_n data_loader_seed nccl_timeout load_weight", "no numbers depend on it"),
+        *harmless(
+            "checkpoint.* rollout_n data_loader_seed nccl_timeout load_weight kl_ctrl.*", "no numbers depend on it"
+        ),
     ]

@@ -98,8 +98,10 @@ def _old_log_probs(there: There, here: Here) -> None:
 def _proximal(there: There, here: Here) -> None:
     """Decoupled PPO: clip against the policy before the update, and weight tokens by its ratio to the sampler's."""
     key = "async_training.compute_prox_log_prob"
-    if there.on(key) and not there.get(f"{_CORRECTION}.rollout_is"):
-        here.drop("worker.actor.recompute_old_log_probs")
+    if not there.on(key):
+        return
+    here.drop("worker.actor.recompute_old_log_probs")
+    if not there.get(f"{_CORRECTION}.rollout_is"):
         here.set(f"{_CORRECTION}.rollout_is", "token", key)
 
 
@@ -117,7 +119,7 @@ def _correction(there: There, here: Here) -> None:
     for name, value in values.items():
         key = f"{_CORRECTION}.{name}"
         if not here.has(key):
-            if there.is_given(key):
+            if there.is_given(key) and value not in (None, False):
                 here.refuse(key, "rollout correction has no such key here; leave it out")
         elif value is not None:
             here.set(key, str(value) if name.endswith("rs_threshold") else value, key)

@@ -36,7 +36,8 @@ def _data_files(config: Config) -> Iterator[str]:
             is_hub = not path.endswith(DATA_SUFFIXES) and _is_hub_id(config, path.partition(":")[0])
             is_generated = ":" in spec and spec.partition(":")[0] in ROWS.names
             if not is_here and not is_hub and not is_generated:
-                yield _missing(config, f"data.{name}", path, "data file or folder", "a hub dataset is named org/name")
+                advice = "download it and name the file" if "://" in path else "a hub dataset is named org/name"
+                yield _missing(config, f"data.{name}", path, "data file or folder", advice)
 
 
 def _templates(config: Config) -> Iterator[str]:

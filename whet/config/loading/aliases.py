@@ -10,6 +10,7 @@ _MODEL = {
     "tokenizer_path": "tokenizer_path",
     "override_config": "override_config",
     "enable_gradient_checkpointing": "enable_gradient_checkpointing",
+    "enable_activation_offload": "enable_activation_offload",
     "trust_remote_code": "trust_remote_code",
     "lora_rank": "lora.rank",
     "lora_alpha": "lora.alpha",

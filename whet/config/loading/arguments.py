@@ -52,6 +52,8 @@ def split_argument(argument: str) -> tuple[str, str]:
     if not equals and key_of(bare) in all_keys():
         wanted = "leave the key out to have its default" if name[:1] == "~" else "expected key=value"
         raise UserError(f"{show(argument)}: {wanted}")
+    if not equals and argument.endswith((".jsonl", ".json", ".csv", ".parquet")):
+        raise UserError(f"{show(argument)}: expected key=value; a data file is data.train_files={show(argument)}")
     if not equals:
         raise UserError(
             f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"

@@ -10,6 +10,28 @@ from whet.config.schema import all_keys, all_sections
 from whet.config.values import Given, show
 from whet.errors import UserError
 
+# Names of the Python API and of other trainers, for which the most similar key would be a wrong guess.
+_SHORT = {
+    "model": "worker.actor.model.model_path",
+    "reward": "worker.reward.reward_function",
+    "learning_rate": "worker.actor.optim.lr",
+    "batch_size": "data.rollout_batch_size",
+    "num_generations": "worker.rollout.n",
+    "steps": "trainer.max_steps",
+    "epochs": "trainer.total_epochs",
+    "num_train_epochs": "trainer.total_epochs",
+    "output": "trainer.save_checkpoint_path",
+    "output_dir": "trainer.save_checkpoint_path",
+    "save_steps": "trainer.save_freq",
+    "gpus": "trainer.n_gpus_per_node",
+    "lora_rank": "worker.actor.model.lora.rank",
+    "beta": "algorithm.kl_coef",
+    "max_tokens": "data.max_response_length",
+    "max_new_tokens": "data.max_response_length",
+    "max_completion_length": "data.max_response_length",
+    "report_to": "trainer.logger",
+}
+
 
 def section_error(given: Given) -> UserError:
     """Return the error for a section that was given one value."""
@@ -34,6 +56,8 @@ def wrong_name(given: Given) -> UserError:
 
 def close_key(name: str) -> str | None:
     """Return the key or alias that an unknown name probably means."""
+    if name in _SHORT:
+        return _SHORT[name]
     root = name.partition(".")[0]
     is_foreign = root in foreign_sections()
     aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]

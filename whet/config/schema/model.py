@@ -89,6 +89,14 @@ class ModelConfig:
     enable_gradient_checkpointing: bool | None = key(
         None, "recompute activations in the backward pass; null = when memory needs it (GPU), always (CPU)"
     )
+    enable_activation_offload: bool = key(
+        False, "recompute activations, and keep the inputs of layers in host memory between forward and backward"
+    )
     trust_remote_code: bool = key(False, "run Python code that comes with the model")
     freeze_vision_tower: bool = key(False, "do not train the vision encoder")
     lora: LoraConfig = field(default_factory=LoraConfig, metadata=section("low-rank adapters"))
+
+    @property
+    def offloads_activations(self) -> bool:
+        """True if inputs of layers go to host memory; layers whose activations are all kept have nothing to send."""
+        return self.enable_activation_offload and self.enable_gradient_checkpointing is not False

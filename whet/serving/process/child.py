@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from whet.errors import UserError
-from whet.rollout.engines.native.streaming import Pushes, Reader
+from whet.rollout.engines.native.inbox import Inbox
+from whet.rollout.engines.native.streaming import Reader
 from whet.serving.backend import LocalBackend
 from whet.serving.process.wire import (
     Add,
@@ -135,7 +136,7 @@ class EngineHost:
 
     def __init__(self, backend: LocalBackend, outlet: Outlet) -> None:
         self._backend, self._outlet = backend, outlet
-        self._engine = cast(Pushes, backend.engine)
+        self._engine = cast(Inbox, backend.engine)
         self._feeds: dict[int, Feed] = {}  # by the number of the message that asked for them
 
     def take(self, message: object) -> None:
@@ -157,7 +158,7 @@ class EngineHost:
     def _add(self, added: Add) -> None:
         feed = self._feeds[added.number] = Feed(self._outlet, added, self._forget)
         try:
-            self._engine.follow(added.prompts, added.params, added.sample_ids, feed)
+            feed.ask(self._engine, added.prompts, added.params, added.sample_ids)
         except Exception as error:
             self._forget(added.number)
             self._outlet.send(failure(added.number, error))

@@ -152,7 +152,7 @@ class NativeEngine(StepLoop):
         from whet.rollout.engines.native.streaming import Growth
 
         grown = Growth(asyncio.get_running_loop())
-        requests = self.follow(prompts, params, ids_of(prompts, params, sample_ids), grown)
+        requests = grown.ask(self, prompts, params, ids_of(prompts, params, sample_ids))
         try:
             async for piece in grown.pieces():
                 yield piece

@@ -60,7 +60,8 @@ class Inbox(ABC):
     ) -> Request:
         """Queue n samples of a prompt, or n continuations of a sample; some later `step` finishes them."""
         request = self.request(prompt, params, sample_id, on_finish)
-        self._enqueue([request])
+        with self._queue:
+            self._inbox.append(partial(self._join, request))
         return request
 
     def request(
@@ -81,29 +82,18 @@ class Inbox(ABC):
         request.routed = prompt.routing if isinstance(prompt, Sample) else None
         return request
 
-    def follow(
-        self, prompts: Iterable[Start], params: SamplingParams, sample_ids: Iterable[int], reader: Reader
-    ) -> list[Request]:
-        """Queue n samples of each prompt for a reader, who is told whenever they have grown; a thread writes them."""
-        requests = [
-            self.request(prompt, params, sample_id, reader=reader)
-            for prompt, sample_id in zip(prompts, sample_ids, strict=True)
-        ]
-        reader.follow(requests)
-        self._enqueue(requests)
+    def begin(self, requests: Iterable[Request]) -> None:
+        """Queue requests that are in order; a background thread writes them."""
+        with self._queue:
+            self._inbox += [partial(self._join, request) for request in requests]
         self._drive()
-        return requests
 
     def leave(self, requests: Iterable[Request]) -> None:
-        """Let requests go that nobody reads any more."""
+        """Let requests of the background thread go."""
         for request in requests:
             if request.unfinished:
                 self.withdraw(request)
                 self._drive()  # somebody must let it go, though nobody else may be asking
-
-    def _enqueue(self, requests: Iterable[Request]) -> None:
-        with self._queue:
-            self._inbox += [partial(self._join, request) for request in requests]
 
     def submit_together(self, request: Request, later: Callable[[Callable[[], None]], object]) -> None:
         """Queue a request with all others that come before `later` calls back: one step reads the prompts of all."""

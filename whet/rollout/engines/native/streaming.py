@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 from typing import Any, Protocol
 
 from whet.rollout.engine import Piece, SamplingParams, Start
+from whet.rollout.engines.native.inbox import Inbox
 from whet.rollout.engines.native.sequence import Request, Sequence
 
 
@@ -33,6 +34,18 @@ class Reader(ABC):
     def __call__(self) -> None:
         """Called by a thread that has added tokens."""
         wake([self])
+
+    def ask(
+        self, engine: Inbox, prompts: Iterable[Start], params: SamplingParams, sample_ids: Iterable[int]
+    ) -> list[Request]:
+        """Have an engine write n samples of each prompt, and read them."""
+        requests = [
+            engine.request(prompt, params, sample_id, reader=self)
+            for prompt, sample_id in zip(prompts, sample_ids, strict=True)
+        ]
+        self.follow(requests)
+        engine.begin(requests)
+        return requests
 
     def follow(self, requests: Seq[Request]) -> None:
         """Read these requests; called before the engine has them."""
@@ -68,20 +81,6 @@ class Reader(ABC):
             grown = (sequence.ids[start:end], sequence.log_probs[start:end], sequence.tops[start:end])
             found.append(Piece(place, sequence.index, *grown, finish))
         return found
-
-
-class Pushes(Protocol):
-    """An engine with the capability `pushes`."""
-
-    def follow(
-        self, prompts: Iterable[Start], params: SamplingParams, sample_ids: Iterable[int], reader: Reader
-    ) -> list[Request]:
-        """Write n samples of each prompt; a thread of the engine's tells the reader whenever they have grown."""
-        ...
-
-    def leave(self, requests: Iterable[Request]) -> None:
-        """Let requests go that nobody reads any more."""
-        ...
 
 
 class Growth(Reader):
