@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from whet.assets.recipes import recipes_folder
 from whet.types import Media, Prompt
@@ -124,12 +124,31 @@ def test_zoom_shows_the_part_that_was_asked_for() -> None:
         said, _, done, _ = other.step(f'<tool_call>{{"name": "zoom", "arguments": {{"box": {wrong}}}}}</tool_call>')
         assert not done
         assert said.startswith("Error"), wrong
+    short = make(looks=1, enlarged=160)
+    short.reset(Prompt("rows:1", [], "", answer="Red", media=Media(images=[image])))
+    assert short.step("zoom(40, 0, 80, 30)")[0]["images"][0].tobytes() == seen["images"][0].tobytes()
     assert env.step("<answer>red</answer>")[1:] == (1.5, True, {"end": "answered", "accuracy": 1.0, "looks": 1})
     fresh = make(looks=0)
     fresh.reset(Prompt("rows:1", [], "", answer="red", media=Media(images=[image])))
     assert fresh.step(call)[2:] == (True, {"end": "too many looks", "accuracy": 0, "looks": 0})
     with pytest.raises(ValueError, match="needs a row with an image"):
         make().reset(Prompt("rows:1", [], ""))
+
+
+def test_colours_are_in_what_zooming_shows_and_hardly_in_what_is_shown_first() -> None:
+    prepare, zoom = _module("deepeyes", "prepare"), _module("deepeyes", "zoom")
+    first, parts = [], []
+    for colour in ("red", "green"):
+        original = prepare.picture((colour,) * 4)["bytes"]
+        shown = Image.open(io.BytesIO(original)).resize((prepare.SHOWN, prepare.SHOWN))
+        env = zoom.Zoom(looks=1, enlarged=prepare.SHOWN)
+        env.reset(Prompt("rows:1", [], "", answer=colour, extra={"original": original}, media=Media(images=[shown])))
+        seen, *_ = env.step(prepare.call("bottom left"))
+        first.append(shown)
+        parts.append(seen["images"][0])
+        assert parts[-1].tobytes() == Image.open(io.BytesIO(prepare.part(colour)["bytes"])).tobytes()
+    assert max(high for _, high in ImageChops.difference(*first).getextrema()) < 20
+    assert max(high for _, high in ImageChops.difference(*parts).getextrema()) > 150
 
 
 def test_the_user_without_a_model_answers_and_pays() -> None:

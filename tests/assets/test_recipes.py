@@ -52,7 +52,7 @@ def test_readme_says_what_is_needed(recipe: Recipe) -> None:
         assert heading in text, heading
     assert "tiny.yaml" in text
     assert f"whet recipe {recipe.name}" in text
-    assert 0 < recipe.seconds <= 90
+    assert 0 < recipe.seconds <= (240 if recipe.name == "deepeyes" else 90)
 
 
 def test_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
