@@ -171,7 +171,7 @@ def test_all_prompts_too_long(dataset, filtering):
         ([{"prompt": "x", "answer": 1}, {"prompt": " ", "answer": 1}], {}, r"train\.jsonl:2: the prompt .* is empty"),
         ([{"prompt": None, "answer": 1}], {}, r"train\.jsonl:1: the prompt .* is empty"),
         ([{"prompt": [], "answer": 1}], {}, r"train\.jsonl:1: the prompt .* is empty"),
-        ([{"prompt": 5, "answer": 1}], {}, r"train\.jsonl:1: the prompt .* is a int"),
+        ([{"prompt": 5, "answer": 1}], {}, r"train\.jsonl:1: the prompt .* is a number"),
         ([{"prompt": ["x"], "answer": 1}], {}, r"train\.jsonl:1: turn 1 .* role and content"),
         ([{"prompt": [{"role": "user", "content": ""}], "answer": 1}], {}, r"turn 1 of the chat is empty"),
         ([{"prompt": [{"role": "user", "content": 4}], "answer": 1}], {}, r"turn 1: content must be text"),
