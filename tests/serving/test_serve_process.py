@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import eventually
+from patience import PATIENCE, eventually
 from serving.serving import Server, running, served, started
 from tiny_models import MakeTiny
 
@@ -70,6 +70,26 @@ def test_weights_are_replaced_there(apart: Server, tiny: MakeTiny) -> None:
     after = apart.complete(**GREEDY).json()
     assert (before["whet"]["version"], after["whet"]["version"]) == (0, 5)
     assert before["choices"][0]["token_ids"] != after["choices"][0]["token_ids"]
+
+
+def test_an_update_that_was_given_up_does_not_answer_the_next(apart: Server, tiny: MakeTiny) -> None:
+    backend, given_up, wanted = apart.service.backend, served(tiny, seed=2), served(tiny, seed=3)
+
+    async def update() -> None:
+        first = asyncio.create_task(backend.read_weights(given_up))
+        await asyncio.sleep(0)  # it is asked for
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        read = await backend.read_weights(wanted)
+        await backend.use_weights(read, 9)
+        backend.drop_weights(read)
+
+    asyncio.run_coroutine_threadsafe(update(), apart.loop).result(PATIENCE)
+    with running(wanted) as here:
+        expected = here.complete(**GREEDY).json()
+    answer = apart.complete(**GREEDY).json()
+    assert answer["whet"]["version"] == 9
+    assert answer["choices"][0]["token_ids"] == expected["choices"][0]["token_ids"]
 
 
 def test_responses_that_nobody_reads_are_dropped(folder: Path) -> None:

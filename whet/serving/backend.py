@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -59,15 +59,18 @@ class Backend(Protocol):
         """Yield the tokens of n samples of each prompt, as `Engine.stream` does."""
         ...
 
-    async def read_weights(self, folder: Path) -> None:
-        """Read the weights in a folder beside the ones in use; `UserError` unless they are of the same model."""
+    async def read_weights(self, folder: Path) -> object:
+        """Read the weights in a folder beside the ones in use; `UserError` unless they are of the same model.
+
+        What is returned stands for them.
+        """
         ...
 
-    async def use_weights(self, version: int) -> None:
-        """Write with the weights that were read from now on; nothing is being written meanwhile."""
+    async def use_weights(self, read: Any, version: int) -> None:
+        """Write with weights that were read from now on; nothing is being written meanwhile."""
         ...
 
-    def drop_weights(self) -> None:
+    def drop_weights(self, read: Any) -> None:
         """Give back the memory of weights that were read."""
         ...
 
@@ -91,7 +94,6 @@ class LocalBackend:
         self.config, self.model, self.parameters = config, model, model.num_parameters()
         self.engine: Engine = open_engine(Opening(config, model, tokenizer, loading.ends, device=placement.device))
         self.engine.load_weights(lambda: folder_weights(model), config.serve.version)
-        self._fresh: PreTrainedModel | None = None
 
     @property
     def version(self) -> int:
@@ -114,23 +116,22 @@ class LocalBackend:
         """Yield the tokens of n samples of each prompt as they are written."""
         return self.engine.stream(prompts, params, sample_ids, parts)
 
-    async def read_weights(self, folder: Path) -> None:
+    async def read_weights(self, folder: Path) -> PreTrainedModel:
         """Read and compare weights in another thread."""
-        await asyncio.to_thread(self.read, folder)
+        return await asyncio.to_thread(self.read, folder)
 
-    async def use_weights(self, version: int) -> None:
+    async def use_weights(self, read: PreTrainedModel, version: int) -> None:
         """Replace the weights in another thread."""
-        await asyncio.to_thread(self.replace, version)
+        await asyncio.to_thread(self.replace, read, version)
 
-    def drop_weights(self) -> None:
-        """Let go of weights that were read."""
-        self._fresh = None
+    def drop_weights(self, read: PreTrainedModel) -> None:
+        """Nothing but the caller holds them."""
 
     def close(self) -> None:
         """End the engine."""
         self.engine.close()
 
-    def read(self, folder: Path) -> None:
+    def read(self, folder: Path) -> PreTrainedModel:
         """Read other weights into host memory; `UserError` unless they fit the model that is served."""
         chosen = self.config.worker.actor.model
         fresh = load_model(str(folder), self.model.dtype, "cpu", chosen.trust_remote_code, chosen.override_config)
@@ -138,14 +139,12 @@ class LocalBackend:
         wrong = sorted(mine.keys() ^ theirs.keys()) or [n for n in mine if mine[n].shape != theirs[n].shape]
         if wrong:
             raise UserError(f"these are not weights of the same model: they differ in {wrong[0]}")
-        self._fresh = fresh
+        return fresh
 
     @torch.no_grad()
-    def replace(self, version: int) -> None:
-        """Serve the weights that were read, and call them `version`."""
-        if self._fresh is None:
-            raise RuntimeError("weights are read before they are used")
-        theirs = self._fresh.state_dict()
+    def replace(self, fresh: PreTrainedModel, version: int) -> None:
+        """Serve weights that were read, and call them `version`."""
+        theirs = fresh.state_dict()
         with self.engine.pause():  # responses whose clients have left may still be on their way out
             for name, tensor in self.model.state_dict().items():
                 tensor.copy_(theirs[name])  # in place: captured graphs and adjacent weights keep their addresses

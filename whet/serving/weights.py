@@ -29,21 +29,21 @@ async def update_weights(service: Service, request: WeightsRequest) -> WeightsAn
         began = time.monotonic()
         folder = _allowed_folder(service, request.path)
         version = service.version + 1 if request.version is None else request.version
+        read = await _read(service, folder)
         try:
-            await _read(service, folder)
             async with service.gate.alone(CUT if request.in_flight == "cut" else None):
-                await service.backend.use_weights(version)
+                await service.backend.use_weights(read, version)
         finally:
-            service.backend.drop_weights()
+            service.backend.drop_weights(read)
         service.path = folder
         service.metrics.count("whet_weight_updates_total")
         seconds = round(time.monotonic() - began, 3)
         return WeightsAnswer(path=str(folder), version=version, seconds=seconds)
 
 
-async def _read(service: Service, folder: Path) -> None:
+async def _read(service: Service, folder: Path) -> object:
     try:
-        await service.backend.read_weights(folder)
+        return await service.backend.read_weights(folder)
     except EngineGoneError:
         raise
     except UserError as error:

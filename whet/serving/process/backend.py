@@ -66,7 +66,7 @@ class ProcessBackend:
         self._gone: str | None = None
         self._numbers = itertools.count()
         self._readers: dict[int, _Incoming] = {}
-        self._done: asyncio.Future[Done] | None = None  # of the update of weights that is under way
+        self._asked: dict[int, asyncio.Future[Done]] = {}  # about weights
         try:
             self._up = self._opened(loading)
         except BaseException:
@@ -111,37 +111,46 @@ class ProcessBackend:
             if left and self._gone is None and incoming.error is None:
                 self._send(Drop(number))
 
-    async def read_weights(self, folder: Path) -> None:
-        """Have the process read weights beside its own."""
-        await self._ask(Read(folder))
+    async def read_weights(self, folder: Path) -> int:
+        """Have the process read weights beside its own; their number."""
+        number = next(self._numbers)
+        try:
+            await self._ask(Read(number, folder))
+        except asyncio.CancelledError:
+            self.drop_weights(number)
+            raise
+        return number
 
-    async def use_weights(self, version: int) -> None:
-        """Have the process write with the weights that it has read."""
-        self.version = await self._ask(Use(version))
+    async def use_weights(self, read: int, version: int) -> None:
+        """Have the process write with weights that it has read."""
+        await self._ask(Use(next(self._numbers), read, version))
 
-    def drop_weights(self) -> None:
-        """Have the process let go of weights that it has read."""
+    def drop_weights(self, read: int) -> None:
+        """Have the process let go of weights that it has read, or is reading."""
         if self._gone is None:
-            self._send(Forget())
+            self._send(Forget(read))
 
     def close(self) -> None:
         """End the process and all that it started."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.remove_reader, self._connection.fileno())
         self._gone = self._gone or "it was closed"
-        self._connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the other side has gone
+            self._connection.shutdown(socket.SHUT_RDWR)
         end_group(self.process, self._leader, _GRACE)
         self._connection.close()
 
-    async def _ask(self, message: Read | Use) -> int:
-        """Return the version of the weights afterwards; one question at a time."""
+    async def _ask(self, message: Read | Use) -> None:
+        """Wait until the process has done it; raise what kept it from it."""
         self._attend()
-        self._done = asyncio.get_running_loop().create_future()
-        self._send(message)
-        done = await self._done
+        asked = self._asked[message.number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(message)
+            done = await asked
+        finally:
+            del self._asked[message.number]
         if done.error is not None:
             raise UserError(done.error) if done.by_user else RuntimeError(done.error)
-        return done.version
 
     def _attend(self) -> None:
         """Have the running event loop read messages."""
@@ -181,8 +190,10 @@ class ProcessBackend:
         elif isinstance(message, Failed):
             if (incoming := self._readers.get(message.number)) is not None:
                 incoming.fail(UserError(message.text) if message.by_user else RuntimeError(message.text))
-        elif isinstance(message, Done) and self._done is not None and not self._done.done():
-            self._done.set_result(message)
+        elif isinstance(message, Done):
+            self.version = message.version
+            if (asked := self._asked.get(message.number)) is not None and not asked.done():
+                asked.set_result(message)
 
     def _end(self) -> None:
         """Tell everyone that the process has ended."""
@@ -191,8 +202,9 @@ class ProcessBackend:
         self._gone = self._gone or self._ending()
         for incoming in self._readers.values():
             incoming.fail(EngineGoneError(self._gone))
-        if self._done is not None and not self._done.done():
-            self._done.set_exception(EngineGoneError(self._gone))
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(EngineGoneError(self._gone))
 
     def _ending(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

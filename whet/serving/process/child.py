@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+from transformers import PreTrainedModel
+
 from whet.errors import UserError
 from whet.rollout.engines.native.inbox import Inbox
 from whet.rollout.engines.native.streaming import Reader
@@ -101,12 +103,17 @@ class Outlet:
             send(self._connection, Grown(additions))
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the server has gone, which the thread that receives sees too
+        try:
             while True:
                 callback, args = self._calls.get()
                 callback(*args)
                 if self._calls.empty():
                     self._flush()
+        except OSError:  # the server has gone, which the thread that receives sees too
+            return
+        except BaseException as error:  # no answer would ever come: the server is told by the end of this process
+            sys.excepthook(type(error), error, error.__traceback__)
+            os._exit(1)
 
 
 class Feed(Reader):
@@ -138,20 +145,19 @@ class EngineHost:
         self._backend, self._outlet = backend, outlet
         self._engine = cast(Inbox, backend.engine)
         self._feeds: dict[int, Feed] = {}  # by the number of the message that asked for them
+        self._read: dict[int, PreTrainedModel] = {}  # weights beside those in use, by the number of their message
+        self._work: queue.SimpleQueue[Read | Use | Forget] = queue.SimpleQueue()
+        threading.Thread(target=self._update, name="whet-weights", daemon=True).start()
 
     def take(self, message: object) -> None:
-        """Do what a message asks for; what takes long is done in another thread."""
+        """Do what a message asks for; what is about weights takes long, and is done in another thread in its turn."""
         if isinstance(message, Add):
             self._add(message)
         elif isinstance(message, Drop):
             if (feed := self._feeds.pop(message.number, None)) is not None:
                 self._engine.leave(feed.requests)
-        elif isinstance(message, Read):
-            self._start(lambda: self._backend.read(message.folder))
-        elif isinstance(message, Use):
-            self._start(lambda: self._backend.replace(message.version))
-        elif isinstance(message, Forget):
-            self._backend.drop_weights()
+        elif isinstance(message, Read | Use | Forget):
+            self._work.put(message)
         else:
             raise TypeError(f"no message of a server: {type(message).__name__}")
 
@@ -166,16 +172,21 @@ class EngineHost:
     def _forget(self, number: int) -> None:
         self._feeds.pop(number, None)
 
-    def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=self._run, args=(work,), name="whet-weights", daemon=True).start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-            self._outlet.send(Done(self._backend.version))
-        except Exception as error:
-            text, by_user = told(error)
-            self._outlet.send(Done(self._backend.version, text, by_user))
+    def _update(self) -> None:
+        while True:
+            message = self._work.get()
+            if isinstance(message, Forget):
+                self._read.pop(message.read, None)
+                continue
+            error: tuple[str | None, bool] = None, False
+            try:
+                if isinstance(message, Read):
+                    self._read[message.number] = self._backend.read(message.folder)
+                else:
+                    self._backend.replace(self._read[message.read], message.version)
+            except Exception as cause:
+                error = told(cause)
+            self._outlet.send(Done(message.number, self._backend.version, *error))
 
 
 def failure(number: int, error: Exception) -> Failed:

@@ -49,17 +49,22 @@ class Drop(NamedTuple):
 class Read(NamedTuple):
     """Read weights beside the ones in use."""
 
+    number: int
     folder: Path
 
 
 class Use(NamedTuple):
-    """Write with the weights that were read."""
+    """Write with weights that were read."""
 
+    number: int
+    read: int  # the number of the message that had them read
     version: int
 
 
 class Forget(NamedTuple):
-    """Let go of the weights that were read."""
+    """Let go of weights that were read, once they are."""
+
+    read: int
 
 
 class Up(NamedTuple):
@@ -103,9 +108,10 @@ class Failed(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The last Read or Use has ended; `error` is for whoever asked for it."""
+    """A Read or Use has ended; `error` is for whoever asked for it."""
 
-    version: int
+    number: int
+    version: int  # of the weights in use now
     error: str | None = None
     by_user: bool = False
 
