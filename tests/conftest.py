@@ -36,6 +36,7 @@ from whet.assets import builtin
 gc.disable()  # until all tests are collected: imports leave little behind, and looking takes a tenth of their time
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what is in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
+os.environ.pop("COLUMNS", None)  # readline, which pytest imports, sets it for the processes of the workers
 os.environ.setdefault("RAY_ADDRESS", "local")  # no cluster that other tests have started, or the developer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
