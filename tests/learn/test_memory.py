@@ -4,7 +4,17 @@ import pytest
 import torch
 from transformers import LlamaConfig, Qwen2_5_VLConfig, Qwen2Config, Qwen3Config
 
-from whet.learn.memory import Budget, TokenBytes, head_bytes, model_bytes, plan, token_bytes
+from whet.learn.memory import (
+    Budget,
+    Demand,
+    Device,
+    TokenBytes,
+    head_bytes,
+    model_bytes,
+    plan,
+    token_bytes,
+    update_work,
+)
 
 H200 = 150_000_000_000
 SMOLLM2 = LlamaConfig(
@@ -94,7 +104,8 @@ def test_known_models_on_known_devices(
     config: LlamaConfig | Qwen2Config | Qwen3Config, parameters: int, device: int, expected: Budget
 ) -> None:
     token = token_bytes(config, torch.bfloat16, fused=True)
-    found = plan(device, _held(config, parameters), parameters, token, longest=1024, needed=1024, recompute=None)
+    held = _held(config, parameters)
+    found = plan(Device(device, held, held), Demand(parameters, token, longest=1024, needed=1024, recompute=None))
     assert found == expected
 
 
@@ -113,7 +124,8 @@ QWEN3_8B = Qwen3Config(
 def test_offload_makes_micro_batches_larger(offloaded: bool, tokens: int) -> None:
     parameters = 8_190_000_000
     token = token_bytes(QWEN3_8B, torch.bfloat16, fused=True, offloaded=offloaded)
-    found = plan(H200, _held(QWEN3_8B, parameters), parameters, token, 4096, 4096, recompute=True)
+    held = _held(QWEN3_8B, parameters)
+    found = plan(Device(H200, held, held), Demand(parameters, token, 4096, 4096, recompute=True))
     assert found == Budget(tokens, 16384, True)
 
 
@@ -124,8 +136,9 @@ TOKEN = TokenBytes(kept=1000, mlp_recomputed=1000, recomputed=100, forward=50)
 @pytest.mark.parametrize(
     ("room", "longest", "needed", "recompute", "expected"),
     [
-        (4_000_000, 700, 700, None, Budget(3072, 32768, False)),  # in whole kilotokens
-        (1_500_000, 700, 1400, None, Budget(1024, 29696, False)),
+        (4_000_000, 700, 700, False, Budget(3072, 32768, False)),  # in whole kilotokens
+        (4_000_000, 700, 700, None, Budget(32768, 32768, True)),  # the host would launch small ones for too long
+        (40_000_000, 700, 700, None, Budget(32768, 32768, False)),
         (1_500_000, 700, 1600, None, Budget(14336, 29696, True)),  # what is needed does not fit without
         (4_000_000, 700, 700, True, Budget(32768, 32768, True)),  # the config has the last word
         (1_500_000, 1600, 1600, False, Budget(1600, 29696, False)),  # the longest sample at least
@@ -136,12 +149,34 @@ TOKEN = TokenBytes(kept=1000, mlp_recomputed=1000, recomputed=100, forward=50)
 def test_plan(room: int, longest: int, needed: int, recompute: bool | None, expected: Budget) -> None:
     total = 10**9
     held = round(total * 0.85) - room
-    assert plan(total, held, PARAMETERS, TOKEN, longest, needed, recompute) == expected
+    assert plan(Device(total, held, held), Demand(PARAMETERS, TOKEN, longest, needed, recompute)) == expected
 
 
 def test_devices_that_share_rows_have_room_for_longer_ones() -> None:
     total, room = 10**9, 1_500_000
-    held = round(total * 0.85) - room
-    assert plan(total, held, PARAMETERS, TOKEN, 700, 5600, None, shared=4) == Budget(4 * 1024, 4 * 29696, False)
-    assert plan(total, held, PARAMETERS, TOKEN, 700, 6100, None, shared=4) == Budget(4 * 14336, 4 * 29696, True)
-    assert plan(total, held, PARAMETERS, TOKEN, 6000, 6000, False, shared=4).tokens_update == 6000
+    device = Device(total, round(total * 0.85) - room, round(total * 0.85) - room)
+
+    def planned(longest: int, needed: int, recompute: bool | None) -> Budget:
+        return plan(device, Demand(PARAMETERS * 100, TOKEN, longest, needed, recompute, shared=4))
+
+    assert planned(700, 5600, None) == Budget(4 * 1024, 4 * 16384, False)
+    assert planned(700, 6100, None) == Budget(4 * 14336, 4 * 16384, True)
+    assert planned(6000, 6000, False).tokens_update == 6000
+
+
+def test_passes_without_gradient_have_their_own_room() -> None:
+    total = 10**9
+    full = round(total * 0.85)
+    demand = Demand(PARAMETERS, TOKEN, 700, 700, False)
+    assert plan(Device(total, full - 4_000_000, full - 100_000), demand) == Budget(3072, 1024, False)
+    assert plan(Device(total, full - 4_000_000, full + 5), demand) == Budget(3072, 700, False)
+
+
+def test_work_grows_as_memory_shrinks() -> None:
+    total = 10**9
+    demand = Demand(PARAMETERS * 100, TOKEN, 700, 700, None)
+    held = [round(total * 0.85) - room for room in (10**9, 4_000_000, 1_100_000, 150_000, 50_000)]
+    work = [update_work(Device(total, each, each), demand) for each in held]
+    assert work == sorted(work)
+    assert 1.0 < work[0] < 1.05
+    assert work[-1] == float("inf")  # not even one of the longest samples fits

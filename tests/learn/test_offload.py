@@ -51,3 +51,20 @@ def test_a_reference_is_there_for_its_passes_only(cpu_moves: None) -> None:
     for _ in range(2):
         assert torch.equal(reference.log_probs(samples), expected)
         assert not any(p.untyped_storage().nbytes() for p in model.parameters())
+
+
+def test_one_copy_is_made_of_what_never_changes(cpu_moves: None) -> None:
+    whole = torch.arange(12.0)
+    home = Offload(lambda: [whole], wait=True, fixed=True)
+    with home.here():
+        pass
+    ((_, kept),) = home._away
+    for _ in range(2):
+        with home.here():
+            assert torch.equal(whole, torch.arange(12.0))
+        assert whole.untyped_storage().nbytes() == 0
+        assert home._away[0][1] is kept
+    home.wait = False  # another stage has room for it
+    with home.here():
+        pass
+    assert torch.equal(whole, torch.arange(12.0))

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen2Config
 
 from whet.config import Config, load_config
 from whet.errors import UserError
 from whet.learn.partition import Budget
 from whet.training.device import Placement, choose_placement
 from whet.training.memory import check_memory
+from whet.training.offloading import _waits
 from whet.training.parts import budget
 
 LENGTHS = ("data.max_prompt_length=100", "data.max_response_length=400")
@@ -130,3 +131,59 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
         with pytest.raises(UserError, match=words) as refused:
             check_memory(config, "folder", placement, adapters)
         assert "91 GiB, and the GPU has 75" in str(refused.value)
+
+
+class _LargeOnGPU(_OnGPU):
+    """The same of a model that has 7 billion parameters."""
+
+    config = Qwen2Config(
+        vocab_size=152064,
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+    )
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [nn.Parameter(torch.empty(7_615_616_512, device="meta"))]
+
+
+def test_a_reference_waits_where_updates_need_its_memory(gigabytes: SimpleNamespace) -> None:
+    gigabytes.total_memory = 150_000_000_000
+    model, small = _LargeOnGPU(), _OnGPU()
+    no_kl, kl = _config("algorithm.disable_kl=true"), _config("algorithm.kl_coef=0.1")
+    kept = _config("algorithm.kl_coef=0.1", "worker.ref.offload.offload_params=false")
+    assert budget(kl, "actor", model) == budget(no_kl, "actor", model) == Budget(11264, 16384, True)
+    assert budget(kept, "actor", model).tokens_update == 500  # the longest sample, whatever room there is
+    assert budget(kept, "actor", model).tokens_experience == 16384  # without gradients there is room for it
+    assert _waits(kl, model)
+    assert not _waits(kept, model)
+    assert not _waits(kl, small)
+    assert _waits(_config("algorithm.kl_coef=0.1", "worker.ref.offload.offload_params=true"), small)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["algorithm.kl_penalty=full", "algorithm.use_kl_loss=true"],  # asked in every pass of an update
+        ["algorithm.adv_estimator=gae"],  # a critic's plan would have to agree
+        ["trainer.n_gpus_per_node=2"],
+    ],
+)
+def test_a_reference_with_company_stays(gigabytes: SimpleNamespace, arguments: list[str]) -> None:
+    gigabytes.total_memory = 150_000_000_000
+    assert not _waits(_config("algorithm.kl_coef=0.1", *arguments), _LargeOnGPU())
+
+
+def test_a_reference_that_may_wait_refuses_no_model(
+    gigabytes: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.training.memory.count_parameters", lambda _path: 5_000_000_000)
+    placement = Placement(torch.device("cuda"), torch.bfloat16)
+    gigabytes.total_memory = 75 * 10**9
+    check_memory(_config("algorithm.kl_coef=0.1"), "folder", placement, None)
+    with pytest.raises(UserError, match="take 75 GiB, and the GPU has 70"):
+        check_memory(
+            _config("algorithm.kl_coef=0.1", "worker.ref.offload.offload_params=false"), "folder", placement, None
+        )

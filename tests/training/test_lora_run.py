@@ -20,7 +20,7 @@ from whet.config import load_config
 from whet.learn.memory import head_bytes, model_bytes
 from whet.tracking import read_metrics
 from whet.training.device import choose_placement
-from whet.training.memory import held_bytes
+from whet.training.memory import ModelSize, held_by, reference_bytes
 from whet.training.policy import load_policy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lora.yaml"
@@ -195,7 +195,9 @@ def test_the_memory_plan_counts_adapters_as_trained_and_no_reference(quickstart)
     frozen = model.num_parameters() - adapters
     expected = model_bytes(frozen, model.dtype, trained=False) + model_bytes(adapters, model.dtype, trained=True)
     assert 0 < adapters < frozen
-    assert held_bytes(config, "actor", model) == expected + head_bytes(model.config, model.dtype)
+    known = config, "actor", ModelSize.of(model), lambda _: model.dtype
+    assert held_by(*known) == expected + head_bytes(model.config, model.dtype)
+    assert reference_bytes(*known) == 0
 
 
 def test_the_hf_engine_samples_with_adapters(tmp_path, few_rows):

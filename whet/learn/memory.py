@@ -6,6 +6,7 @@ a batch is cut is part of a run's arithmetic, and must be the same after a resum
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,8 @@ _MULTIPLE = 1024
 _SHARE = 0.85  # of the device; the rest is CUDA's own, and what the allocator cannot use
 _MODULES = 2.5  # what a model's own modules keep for the backward pass, relative to the fused kernels
 WORK_OF = {"nothing": 1.0, "mlp": 1.2, "all": 4 / 3}  # of a token, by what is recomputed for it
-_SWEEP = 300  # tokens whose work takes as long as adding a micro-batch's gradients to those before it
+_FIXED = 500  # tokens whose work takes as long as what a micro-batch costs besides: gradients added up, slower products
+GRADIENT_BYTES = 4  # of a trained parameter, from the first backward pass to the optimizer step
 _INPUTS = 3  # layers whose inputs are on the device at once where the others' are in host memory
 _LOGITS = 2 * 2**28  # elements: a chunk of logits and what is made of it
 
@@ -32,7 +34,7 @@ def model_bytes(parameters: int, dtype: torch.dtype, trained: bool, strategy: st
     if not trained:
         return parameters * dtype.itemsize
     state = 8.0 if strategy != "adamw_8bit" else 2 + 8 / 256 + (2 if dtype == torch.bfloat16 else 0)
-    return round(parameters * (dtype.itemsize + 4 + state))
+    return round(parameters * (dtype.itemsize + GRADIENT_BYTES + state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,42 +112,85 @@ def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
     return _LOGITS * dtype.itemsize + 2 * 4 * text.vocab_size * text.hidden_size  # the weight's gradient, fp32, twice
 
 
-def plan(
-    total: int,
-    held: int,
-    parameters: int,
-    token: TokenBytes,
-    longest: int,
-    needed: int,
-    recompute: bool | None,
-    shared: int = 1,
-) -> Budget:
-    """Return the budget on a device of `total` bytes of which models and caches take `held`.
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU's memory, and what lies there beside micro-batches."""
 
-    `recompute` None chooses what is recomputed: of nothing, gate and up, and everything, the least work for a token
-    among those that leave room for `needed` tokens. Large micro-batches cost less, because gradients are added up once
-    for each; recomputing gate and up is about a fifth of a pass, everything a third. Micro-batches hold what fits, in
-    multiples of 1,024 tokens, but at least the longest sample; `shared` devices that split a row between them hold that
-    many times as much.
+    total: int
+    held_update: int  # by models, gradients, optimizers and caches while a model is trained
+    held_forward: int  # in passes without gradient
+
+    @property
+    def room_update(self) -> int:
+        """Bytes for the micro-batches of an update."""
+        return max(0, round(self.total * _SHARE) - self.held_update)
+
+    @property
+    def room_forward(self) -> int:
+        """Bytes for micro-batches without gradient."""
+        return max(0, round(self.total * _SHARE) - self.held_forward)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Everything about a model's passes that a plan depends on."""
+
+    parameters: int
+    token: TokenBytes
+    longest: int  # tokens of the longest sample
+    needed: int  # tokens that one micro-batch should hold
+    recompute: bool | None  # None: what costs least
+    shared: int = 1  # devices that split a row between them, which hold that many times as much
+
+
+def plan(device: Device, demand: Demand) -> Budget:
+    """Return the tokens of micro-batches on a device, and what is recomputed in an update.
+
+    Micro-batches hold what fits, in multiples of 1,024 tokens, but at least the longest sample.
     """
-    room = max(0, round(total * _SHARE) - held)
-    enough = min(_MOST_CAP, max(_LEAST_CAP, int(_WORK / parameters)))
-    held_by = {"nothing": token.kept, "mlp": token.mlp_recomputed, "all": token.recomputed}
-    sizes = {mode: room // each for mode, each in held_by.items()}
-    if recompute is None:
-        fitting = [each for each, size in sizes.items() if shared * size >= needed]
-        mode = min(fitting, key=lambda each: _work(each, _whole(sizes[each], enough)), default="all")
+    mode, update = _cheapest(device, demand)
+    experience = demand.shared * _whole(device.room_forward // demand.token.forward, demand)
+    longest = demand.longest
+    return Budget(max(longest, update), max(longest, experience), recompute=mode == "all", recompute_mlp=mode == "mlp")
+
+
+def update_work(device: Device, demand: Demand) -> float:
+    """Return the planned work of a token in an update, 1 where nothing is recomputed and micro-batches are large.
+
+    Infinite where what one micro-batch should hold does not fit.
+    """
+    mode, tokens = _cheapest(device, demand)
+    fits = demand.shared * (device.room_update // _held_by(demand.token)[mode]) >= demand.needed
+    return _work(mode, max(tokens, demand.longest), demand.parameters) if fits else math.inf
+
+
+def _cheapest(device: Device, demand: Demand) -> tuple[str, int]:
+    """Return what is recomputed, of nothing, gate and up, and everything, and the tokens of a micro-batch.
+
+    Chosen is the least work for a token among those that leave room for what is needed. Large micro-batches cost less;
+    recomputing gate and up is about a fifth of a pass, everything a third.
+    """
+    fitting = {mode: device.room_update // size for mode, size in _held_by(demand.token).items()}
+    tokens = {mode: demand.shared * _whole(size, demand) for mode, size in fitting.items()}
+    if demand.recompute is None:
+        enough = [mode for mode, size in fitting.items() if demand.shared * size >= demand.needed]
+        mode = min(enough, key=lambda each: _work(each, tokens[each], demand.parameters), default="all")
     else:
-        mode = "all" if recompute else "nothing"
-    update, experience = (max(longest, shared * _whole(size, enough)) for size in (sizes[mode], room // token.forward))
-    return Budget(update, experience, recompute=mode == "all", recompute_mlp=mode == "mlp")
+        mode = "all" if demand.recompute else "nothing"
+    return mode, tokens[mode]
 
 
-def _whole(size: int, enough: int) -> int:
+def _held_by(token: TokenBytes) -> dict[str, int]:
+    return {"nothing": token.kept, "mlp": token.mlp_recomputed, "all": token.recomputed}
+
+
+def _whole(size: int, demand: Demand) -> int:
     """Return the tokens of a micro-batch where `size` fit."""
+    enough = min(_MOST_CAP, max(_LEAST_CAP, int(_WORK / demand.parameters)))
     return min(enough, size) // _MULTIPLE * _MULTIPLE
 
 
-def _work(mode: str, tokens: int) -> float:
-    """Return the work of a token in a micro-batch of so many, relative to one pass that recomputes nothing."""
-    return WORK_OF[mode] + _SWEEP / max(1, tokens)
+def _work(mode: str, tokens: int, parameters: int) -> float:
+    """Return the work of a token in a micro-batch of so many, of the device or of the host that launches it."""
+    tokens = max(1, tokens)
+    return max(WORK_OF[mode] + _FIXED / tokens, WORK_OF[mode] * _WORK / parameters / tokens)

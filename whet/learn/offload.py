@@ -21,12 +21,16 @@ T = TypeVar("T")
 
 
 class Offload:
-    """Tensors that are on their device inside `here` and, if they `wait`, in host memory otherwise."""
+    """Tensors that are on their device inside `here` and, if they `wait`, in host memory otherwise.
 
-    def __init__(self, tensors: Callable[[], Iterable[Tensor]], wait: bool) -> None:
-        self._tensors, self._wait = tensors, wait
+    Tensors that are `fixed` never change, so that one copy of them stays in host memory for good.
+    """
+
+    def __init__(self, tensors: Callable[[], Iterable[Tensor]], wait: bool, fixed: bool = False) -> None:
+        self._tensors, self.wait, self._fixed = tensors, wait, fixed
         self._inside = 0
         self._away: list[tuple[torch.UntypedStorage, Tensor]] = []
+        self._copies: list[tuple[torch.UntypedStorage, Tensor]] = []  # of fixed tensors
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -37,7 +41,7 @@ class Offload:
             yield
         finally:
             self._inside -= 1
-            if self._wait and not self._inside:
+            if self.wait and not self._inside:
                 self._put_away()
 
     def _bring(self) -> None:
@@ -47,17 +51,23 @@ class Offload:
         self._away = []
 
     def _put_away(self) -> None:
-        with torch.no_grad():
-            storages = {each.data_ptr(): each for each in (local(t).untyped_storage() for t in self._tensors())}
-        for storage in storages.values():
-            if storage.nbytes() and storage.resizable() and movable(storage):
-                pinned = storage.device.type == "cuda"
-                kept = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=pinned)
-                kept.copy_(_bytes_of(storage))
-                storage.resize_(0)
-                self._away.append((storage, kept))
+        self._away = self._copies or self._copied()
+        self._copies = self._away if self._fixed else []
+        for storage, _ in self._away:
+            storage.resize_(0)
         if any(storage.device.type == "cuda" for storage, _ in self._away):
             torch.cuda.empty_cache()  # for other processes on the device; this one would reuse the memory anyway
+
+    def _copied(self) -> list[tuple[torch.UntypedStorage, Tensor]]:
+        """Copy all storages of the tensors to host memory, each once."""
+        with torch.no_grad():
+            storages = {each.data_ptr(): each for each in (local(t).untyped_storage() for t in self._tensors())}
+        copied = []
+        for storage in storages.values():
+            if storage.nbytes() and storage.resizable() and movable(storage):
+                kept = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=storage.device.type == "cuda")
+                copied.append((storage, kept.copy_(_bytes_of(storage))))
+        return copied
 
 
 class HoldsWeights(Protocol):
@@ -98,10 +108,10 @@ def with_optimizer_on_device(method: Callable[Concatenate[S, P], T]) -> Callable
     return run
 
 
-def of_weights(model: nn.Module, wait: bool) -> Offload:
+def of_weights(model: nn.Module, wait: bool, fixed: bool = False) -> Offload:
     """Return the offload of a model's parameters: of a sharded model its shards, never what it gathers later."""
     held = list(model.parameters())
-    return Offload(lambda: held, wait)
+    return Offload(lambda: held, wait, fixed)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:

@@ -21,14 +21,14 @@ class Fit:
     """Shares of a machine's speeds that whet's passes reach, and times of its host; fitted to measurements."""
 
     products: float = 0.76  # of the data sheet's products, in micro-batches without end
-    saturation: int = 2000  # tokens of a micro-batch at which products reach half of that
+    saturation: int = 300  # tokens of a micro-batch at which products reach half of that
     attention: float = 0.30  # of the products, in attention of training
-    sweeps: float = 14.0  # times that the activations of a token are read or written in forward and backward passes
-    gradient_bytes: float = 46.0  # bytes moved for each trained parameter and micro-batch: weights, gradients in fp32
+    sweeps: float = 17.0  # times that the activations of a token are read or written in forward and backward passes
+    gradient_bytes: float = 8.0  # moved for each trained parameter and micro-batch: its fp32 gradient, read and written
     decode_products: float = 0.70  # of the products, in decoding
-    weights_read: float = 0.85  # of the memory's speed, reading weights in decoding
+    weights_read: float = 0.80  # of the memory's speed, reading weights in decoding
     cache_read: float = 0.85  # of the memory's speed, reading keys and values
-    decode_layer_s: float = 35e-6  # of one layer in a captured decode step, besides reading
+    decode_layer_s: float = 42e-6  # of one layer in a captured decode step, besides reading
     modules_layer_s: float = 110e-6  # the same by the model's own modules
     eager_layer_s: float = (
         0.65e-3  # the same where nothing is captured: a sharded policy that is gathered for a rollout

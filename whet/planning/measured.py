@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from whet.planning.machines import CPU, GPUS, Machine
 
 _H200 = "H200-141G"
+_LARGE = "docs/studies/large_models.md"
 _NO_RECOMPUTING = "worker.actor.model.enable_gradient_checkpointing=false"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run, and what was measured of it: GiB of the whole device at the peak, seconds of a step and of its parts."""
+    """A run, and what was measured: GiB at the peak (of the device, or of tensors), seconds of a step and its parts."""
 
     name: str
     model: str
@@ -31,7 +32,6 @@ class Measured:
     prompt_max: int = 512
     lengths: str = "fixed"
     settings: tuple[str, ...] = ()
-    keeps_cache: bool = False
     speeds: tuple[float, float] = field(default=(0.0, 0.0))  # of a CPU: products and bytes a second, as probed then
 
     def arguments(self) -> list[str]:
@@ -105,15 +105,73 @@ MEASURED = (
         "7B, GRPO step",
         "Qwen2.5-7B",
         _H200,
-        "docs/studies/plan.md",
-        {"peak_gib": 119.0, "rollout_s": 2.1, "update_s": 38.0, "step_s": 40.0},
+        _LARGE,
+        {"tensors_gib": 111.7, "rollout_s": 6.7, "update_s": 14.0, "step_s": 20.7},
+        64,
+        8,
+        150,
+        331,
+        512,
+        prompt_max=200,
+        lengths="geometric",
+    ),
+    Measured("7B, rollout", "Qwen2.5-7B", _H200, _LARGE, {"rollout_s": 16.1}, 64, 8, 150, 546, 2048, 200, "geometric"),
+    Measured(
+        "1.7B, rollout to 4,096",
+        "Qwen3-1.7B",
+        _H200,
+        _LARGE,
+        {"rollout_s": 38.0},
+        128,
+        8,
+        150,
+        871,
+        4096,
+        prompt_max=200,
+        lengths="geometric",
+        settings=("worker.rollout.max_num_seqs=512",),
+    ),
+    Measured(
+        "8B, update of 16,000",
+        "Qwen3-8B",
+        _H200,
+        _LARGE,
+        {"tensors_gib": 118.7, "update_s": 10.9},
+        2,
+        2,
+        150,
+        16000,
+        16000,
+        prompt_max=200,
+    ),
+    Measured(
+        "the same, adamw_8bit",
+        "Qwen3-8B",
+        _H200,
+        _LARGE,
+        {"tensors_gib": 104.5, "update_s": 9.3},
+        2,
+        2,
+        150,
+        16000,
+        16000,
+        prompt_max=200,
+        settings=("worker.actor.optim.strategy=adamw_8bit",),
+    ),
+    Measured(
+        "32B, adapters, update",
+        "Qwen3-32B",
+        _H200,
+        _LARGE,
+        {"tensors_gib": 106.9, "update_s": 11.8},
         32,
         8,
         150,
+        163,
         256,
-        256,
-        settings=("worker.actor.micro_batch_tokens=768", "worker.actor.model.enable_gradient_checkpointing=true"),
-        keeps_cache=True,
+        prompt_max=200,
+        lengths="geometric",
+        settings=("worker.actor.model.lora.rank=16",),
     ),
     Measured(
         "0.13M, GRPO step",
@@ -179,12 +237,11 @@ def compare() -> list[Compared]:
     rows = []
     for run in MEASURED:
         config = load_config(run.arguments())
-        question = Question(
-            config, run.device(), run.prompt_mean, run.response_mean, run.lengths, keeps_cache=run.keeps_cache
-        )
+        question = Question(config, run.device(), run.prompt_mean, run.response_mean, run.lengths)
         plan = make_plan(question)
         planned = {
             "peak_gib": plan.memory.peak / 2**30,
+            "tensors_gib": (plan.memory.peak - plan.subject.machine.fit.context_bytes) / 2**30,
             "update_peak_gib": sum(plan.memory.update.values()) / 2**30,
             "decode_s": plan.times.decode,
             "rollout_s": plan.times.rollout,

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from whet.config import Config
 from whet.learn.log_probs import chunks
-from whet.learn.memory import TokenBytes, head_bytes, input_bytes, model_bytes
+from whet.learn.memory import GRADIENT_BYTES, TokenBytes, head_bytes, input_bytes, model_bytes
 from whet.learn.partition import Budget
 from whet.planning.machines import Machine
 from whet.planning.shapes import Shape
@@ -22,8 +22,8 @@ from whet.rollout.engines.native.pages import PAGE
 from whet.rollout.engines.native.storage import RESERVE, pages_within
 from whet.training.device import dtype_on
 from whet.training.experience import needs_reference
-from whet.training.memory import ModelSize, activation_bytes, budget_on, held_by
-from whet.training.policy import check_model
+from whet.training.memory import DtypeOf, ModelSize, activation_bytes, budget_on, reference_may_wait, reference_waits
+from whet.training.policy import check_shape
 
 _PASS_BYTES = 2  # of a weight in forward and backward passes of sharded models: bf16
 _REDUCED_BYTES = 6  # of a gathered gradient: bf16, and fp32 while it is summed over devices
@@ -68,7 +68,6 @@ class Subject:
     machine: Machine
     devices: Devices
     work: Workload
-    keeps_cache: bool = False  # of earlier versions: the cache stays while the model learns, whatever its size
 
     @property
     def shards(self) -> int:
@@ -128,13 +127,16 @@ def _budget(subject: Subject) -> Budget:
         wanted = actor.model.enable_gradient_checkpointing
         experience = actor.micro_batch_size_per_device_for_experience * longest
         return Budget(asked or by_samples, asked or experience, recompute=True if wanted is None else wanted)
-    needed = (asked or longest) if actor.dynamic_batching else by_samples
-    held = held_by(config, "actor", subject.size, lambda _: subject.size.dtype)
-    held += kept_cache(machine.memory, subject.weight_bytes)
-    planned = budget_on(machine.memory, held, config, "actor", subject.size, needed)
+    planned = budget_on(*_on_gpu(subject))
     if not actor.dynamic_batching:
         return replace(planned, tokens_update=by_samples)
     return planned if asked is None else replace(planned, tokens_update=asked, tokens_experience=asked)
+
+
+def _on_gpu(subject: Subject) -> tuple[int, Config, str, ModelSize, DtypeOf, int]:
+    """Return what `training/memory.py` plans from."""
+    total, size = subject.machine.memory, subject.size
+    return total, subject.config, "actor", size, lambda _: size.dtype, kept_cache(total, subject.weight_bytes)
 
 
 def _micro_tokens(subject: Subject, budget: Budget) -> int:
@@ -151,23 +153,38 @@ def _models(subject: Subject) -> dict[str, int]:
     parts = {
         "weights": subject.weight_bytes // shards,
         "gradients": 4 * size.trained // shards,
-        "optimizer": (model_bytes(size.trained, size.dtype, trained=True) - size.trained * (size.dtype.itemsize + 4))
-        // shards,
+        "optimizer": _optimizer_bytes(size, config.worker.actor.optim.strategy) // shards,
     }
     if config.worker.actor.fsdp.enable_cpu_offload and subject.devices.count > 1:
         parts = dict.fromkeys(parts, 0)
-    adapters = config.worker.actor.model.lora.rank > 0
-    if needs_reference(config.algorithm) and not adapters:
-        ref = config.worker.ref
-        waits = ref.fsdp.enable_cpu_offload or ref.offload.offload_params
-        parts["reference"] = 0 if waits else subject.weight_bytes // shards
+    if needs_reference(config.algorithm) and config.worker.actor.model.lora.rank == 0:
+        parts["reference"] = 0 if reference_is_away(subject) else subject.weight_bytes // shards
     if subject.work.critic:
         waits = config.worker.critic.offload.offload_optimizer
-        parts["critic"] = model_bytes(size.parameters, size.dtype, trained=True) // subject.devices.learn
-        parts["critic"] -= (8 * size.parameters // subject.devices.learn) if waits else 0
+        strategy = config.worker.critic.optim.strategy
+        parts["critic"] = model_bytes(size.parameters, size.dtype, trained=True, strategy=strategy)
+        parts["critic"] //= subject.devices.learn
+        parts["critic"] -= _optimizer_bytes(size, strategy) // subject.devices.learn if waits else 0
     if subject.devices.count > 1:
         parts["gathered"] = _gathered(subject)
     return parts
+
+
+def _optimizer_bytes(size: ModelSize, strategy: str) -> int:
+    """Return the optimizer's state of the policy, or of a critic as large."""
+    states = model_bytes(size.trained, size.dtype, trained=True, strategy=strategy)
+    return states - size.trained * (size.dtype.itemsize + GRADIENT_BYTES)
+
+
+def reference_is_away(subject: Subject) -> bool:
+    """Return True if the reference waits in host memory while others use the device."""
+    ref = subject.config.worker.ref
+    if subject.machine.is_cpu:
+        return ref.fsdp.enable_cpu_offload or ref.offload.offload_params is True
+    if subject.devices.count > 1 and ref.fsdp.enable_cpu_offload:
+        return True
+    asked = reference_may_wait(subject.config)
+    return reference_waits(*_on_gpu(subject)) if asked is None else asked
 
 
 def _gathered(subject: Subject) -> int:
@@ -259,15 +276,15 @@ def _kept(subject: Subject, cache: int) -> int:
     if subject.machine.is_cpu or subject.engine in _SERVED:
         return 0
     most = kept_cache(subject.machine.memory, subject.weight_bytes)
-    return cache if subject.keeps_cache or cache <= most else 0
+    return cache if cache <= most else 0
 
 
 def policy_size(config: Config, model: PretrainedConfig, shape: Shape, machine: Machine, devices: Devices) -> ModelSize:
     """Return the policy as the program will see it: dtype, trained parameters, fused kernels or modules."""
     actor = config.worker.actor
-    adapters = check_model(config, model)
+    adapters = check_shape(config, model)
     trained = shape.parameters - (shape.tower if actor.model.freeze_vision_tower else 0)
-    fused = not machine.is_cpu and devices.learn == 1 and not adapters and shape.fused
+    fused = not machine.is_cpu and devices.learn == 1 and shape.fused
     own = shape.parameters + (adapters or 0)
     dtype = dtype_on("cpu" if machine.is_cpu else "cuda", config)
     return ModelSize(model, dtype, own, trained if adapters is None else adapters, fused)

@@ -27,7 +27,6 @@ class Question:
     response_mean: float | None = None
     lengths: str = "geometric"
     price: float | None = None  # of a device and hour
-    keeps_cache: bool = False
 
     def changed(self, values: dict[str, object]) -> Question:
         """Return the question with other values of some keys."""
@@ -72,6 +71,6 @@ def plan_model(question: Question, name: str, model: PretrainedConfig, shape: Sh
     devices = devices_of(config)
     work = workload_of(config, machine.is_cpu, question.prompt_mean, question.response_mean)
     size = policy_size(config, model, shape, machine, devices)
-    subject = Subject(config, shape, size, machine, devices, work, question.keeps_cache)
+    subject = Subject(config, shape, size, machine, devices, work)
     memory = plan_memory(subject)
     return Plan(question, name, model, subject, memory, plan_times(subject, memory, question.lengths))

@@ -103,9 +103,9 @@ def notes_of(plan: Plan) -> list[str]:
             f"{work.prompts * work.samples} samples do not divide by {devices.sample} devices: some wait for others"
         )
     if subject.size.fused is False and not subject.machine.is_cpu:
-        notes.append(
-            "this model trains by its own modules: fused kernels are for one device and all weights of a dense model"
-        )
+        notes.append("this model trains by its own modules: fused kernels are for one device and models that they know")
+    if plan.memory.update.get("reference") == 0 and not subject.machine.is_cpu:
+        notes.append("the reference waits in host memory while the policy samples and learns (worker.ref.offload)")
     if devices.learn > 1 and plan.memory.budget.tokens_update == work.longest:
         notes.append(
             "micro-batches of sharded models are planned as if each device held the whole model: "

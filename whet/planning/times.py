@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from whet.learn.memory import WORK_OF, token_bytes
 from whet.planning.decoding import DecodeCost, decode
 from whet.planning.lengths import draw
-from whet.planning.memory import Memory, Subject, recomputed_part
+from whet.planning.memory import Memory, Subject, recomputed_part, reference_is_away
+from whet.training.experience import needs_reference
 
 _HOST_SEQUENCE = 33e-6  # that vLLM's scheduler spends on a sequence in a step, on slow cores
 _SERVED = ("vllm", "sglang", "trtllm", "openai")
@@ -57,6 +58,8 @@ def plan_times(subject: Subject, memory: Memory, lengths: str = "geometric", see
     played = decode([work.prompt_mean * shared] * mine, drawn, slots, cost)
     update, micro_batches = _update(subject, memory)
     forward = _pass_seconds(subject, memory, training=False) * work.scored_passes
+    if needs_reference(subject.config.algorithm) and reference_is_away(subject) and not subject.machine.is_cpu:
+        forward += subject.weight_bytes / subject.shards / fit.host_link  # there; the copy in host memory stays
     samples = work.prompts * work.samples
     return Times(
         decode=played.seconds,
@@ -108,8 +111,8 @@ def _update(subject: Subject, memory: Memory) -> tuple[float, int]:
     seconds += steps * _optimizer(subject)
     if work.critic:
         seconds *= 2
-    seconds += _moved(subject, steps * _micro_batches(subject, memory))
-    return seconds, _micro_batches(subject, memory) * steps
+    micro_batches = steps * _micro_batches(subject, memory.budget.tokens_update)
+    return seconds + _moved(subject, micro_batches), micro_batches
 
 
 def _tokens(subject: Subject) -> float:
@@ -118,10 +121,10 @@ def _tokens(subject: Subject) -> float:
     return subject.work.mini_batch * subject.work.group_tokens * tensor / subject.devices.learn
 
 
-def _micro_batches(subject: Subject, memory: Memory) -> int:
+def _micro_batches(subject: Subject, budget: int | None) -> int:
     """Return the micro-batches of a device in a mini-batch; groups larger than one are cut with their prompt."""
     work, sequence = subject.work, subject.config.worker.actor.ulysses_size
-    budget, tokens = memory.budget.tokens_update, _tokens(subject)
+    tokens = _tokens(subject)
     if budget is None or budget >= work.group_tokens:
         return max(1, -(-round(tokens) // (budget or round(tokens)) * sequence))
     per_micro = max(1, int((budget - work.prompt_mean) // max(1.0, work.response_mean)))
@@ -132,7 +135,8 @@ def _micro_batches(subject: Subject, memory: Memory) -> int:
 def _pass_seconds(subject: Subject, memory: Memory, training: bool) -> float:
     """Return the seconds of one pass over the batch of a step: forward and backward, or forward alone."""
     work, shape, machine, fit = subject.work, subject.shape, subject.machine, subject.machine.fit
-    mini_batches, micros = -(-work.prompts // work.mini_batch), _micro_batches(subject, memory)
+    mini_batches = -(-work.prompts // work.mini_batch)
+    micros = _micro_batches(subject, memory.budget.tokens_update if training else memory.budget.tokens_experience)
     tokens = _tokens(subject)
     share = tokens / work.group_tokens  # groups on this device
     again = WORK_OF[recomputed_part(memory.budget)] if training else 1.0

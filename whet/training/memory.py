@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,13 +13,26 @@ from whet.algos import needs_of
 from whet.config import Config, local_name
 from whet.config.schema.model import ModelConfig
 from whet.errors import UserError
-from whet.learn.memory import TokenBytes, head_bytes, model_bytes, plan, token_bytes
+from whet.learn.memory import (
+    GRADIENT_BYTES,
+    Demand,
+    Device,
+    TokenBytes,
+    head_bytes,
+    model_bytes,
+    plan,
+    token_bytes,
+    update_work,
+)
 from whet.learn.partition import Budget
 from whet.model.fused import decoder_of
 from whet.model.load import count_parameters
 from whet.rollout.engine import kept_cache
-from whet.training.device import Placement, choose_placement
+from whet.training.device import Placement, choose_placement, is_distributed
 from whet.training.experience import needs_reference
+
+DtypeOf = Callable[[str], torch.dtype]  # of "actor" or "critic"
+_WORTH = 0.95  # of an update's work, below which it pays to move the reference in every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +52,93 @@ class ModelSize:
         return ModelSize(model.config, model.dtype, own, trained, decoder_of(model) is not None)
 
 
-def planned_budget(config: Config, part: str, model: PreTrainedModel, needed: int) -> Budget:
-    """Return what a model's GPU has room for; `needed` tokens in one micro-batch are enough."""
+def planned_budget(config: Config, part: str, model: PreTrainedModel) -> Budget:
+    """Return what a model's GPU has room for."""
+    return budget_on(*_on_its_gpu(config, part, model))
+
+
+def reference_planned_to_wait(config: Config, policy: PreTrainedModel) -> bool:
+    """Return what `reference_waits` says of a policy on its GPU."""
+    return reference_waits(*_on_its_gpu(config, "actor", policy))
+
+
+def _on_its_gpu(config: Config, part: str, model: PreTrainedModel) -> tuple[int, Config, str, ModelSize, DtypeOf, int]:
     total = torch.cuda.get_device_properties(model.device).total_memory
-    held = held_bytes(config, part, model) + kept_cache(total, _policy_bytes(config, part, model))
-    return budget_on(total, held, config, part, ModelSize.of(model), needed)
+    cache = kept_cache(total, _policy_bytes(config, part, model))
+    return total, config, part, ModelSize.of(model), lambda other: choose_placement(config, other).dtype, cache
 
 
-def budget_on(total: int, held: int, config: Config, part: str, size: ModelSize, needed: int) -> Budget:
-    """Return what a GPU of `total` bytes has room for beside `held` bytes of models and of kept cache."""
+def budget_on(
+    total: int, config: Config, part: str, size: ModelSize, dtype_of: DtypeOf, cache: int, in_host: bool | None = None
+) -> Budget:
+    """Return what a GPU of `total` bytes has room for beside the models of a run and a cache that stays.
+
+    `in_host` says whether the reference waits in host memory; None is what `reference_waits` says.
+    """
+    if in_host is None:
+        in_host = reference_waits(total, config, part, size, dtype_of, cache)
+    return plan(_device(total, config, part, size, dtype_of, cache, in_host), _demand(config, part, size))
+
+
+def reference_waits(total: int, config: Config, part: str, size: ModelSize, dtype_of: DtypeOf, cache: int) -> bool:
+    """Return True if the reference is in host memory while others use their GPU.
+
+    Without a word of `worker.ref.offload.offload_params` it waits where updates are planned to be faster by more than a
+    twentieth with its memory, or do not fit beside it; never where it has company (ranks, a critic), whose plans would
+    have to agree.
+    """
+    asked = reference_may_wait(config)
+    if asked is not None:
+        return asked
+    if is_distributed(config) or "values" in needs_of(config.algorithm.adv_estimator):
+        return False
+    demand = _demand(config, part, size)
+    here, away = (
+        update_work(_device(total, config, part, size, dtype_of, cache, in_host), demand) for in_host in (False, True)
+    )
+    return here == math.inf or away < _WORTH * here
+
+
+def reference_may_wait(config: Config) -> bool | None:
+    """Return whether the config has the reference wait in host memory; None leaves it to the plan."""
+    ref, algorithm = config.worker.ref, config.algorithm
+    if not needs_reference(algorithm) or config.worker.actor.model.lora.rank:
+        return False  # below adapters it is the policy itself
+    if algorithm.kl_penalty == "full" and algorithm.use_kl_loss:
+        return False  # it is asked in every pass of an update
+    if ref.fsdp.enable_cpu_offload and not is_distributed(config):
+        return True
+    return ref.offload.offload_params
+
+
+def needed_tokens(config: Config, part: str) -> int:
+    """Return how many tokens one micro-batch of an update should hold."""
+    worker = getattr(config.worker, part)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    by_samples: int = worker.micro_batch_size_per_device_for_update * longest
+    return (worker.micro_batch_tokens or longest) if worker.dynamic_batching else by_samples
+
+
+def _demand(config: Config, part: str, size: ModelSize) -> Demand:
     worker = getattr(config.worker, part)
     offloaded = worker.model.offloads_activations  # only what a recomputed layer keeps can be
-    return plan(
-        total,
-        held,
+    return Demand(
         size.parameters,
         activation_bytes(size, worker.model, offloaded),
-        config.data.max_prompt_length + config.data.max_response_length,
-        needed=needed,
+        longest=config.data.max_prompt_length + config.data.max_response_length,
+        needed=needed_tokens(config, part),
         recompute=True if offloaded else worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
+
+
+def _device(
+    total: int, config: Config, part: str, size: ModelSize, dtype_of: DtypeOf, cache: int, in_host: bool
+) -> Device:
+    held, reference = cache + held_by(config, part, size, dtype_of), reference_bytes(config, part, size, dtype_of)
+    # A reference that waits is back for its own passes, when no gradients are held.
+    forward = held + reference - GRADIENT_BYTES * size.trained
+    return Device(total, held + (0 if in_host else reference), forward)
 
 
 def activation_bytes(size: ModelSize, model: ModelConfig, offloaded: bool) -> TokenBytes:
@@ -79,7 +159,7 @@ def check_memory(config: Config, path: str, placement: Placement, adapters: int 
     trained, strategy = parameters if adapters is None else adapters, config.worker.actor.optim.strategy
     held = model_bytes(parameters - (trained if adapters is None else 0), placement.dtype, trained=False)
     held += model_bytes(trained, placement.dtype, trained=True, strategy=strategy)
-    if needs_reference(config.algorithm) and adapters is None and not config.worker.ref.offload.offload_params:
+    if needs_reference(config.algorithm) and adapters is None and reference_may_wait(config) is False:
         held += model_bytes(parameters, placement.dtype, trained=False)
     total = torch.cuda.get_device_properties(placement.device).total_memory
     if held > total:
@@ -103,35 +183,40 @@ def _policy_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
     return own * choose_placement(config).dtype.itemsize
 
 
-def held_bytes(config: Config, part: str, model: PreTrainedModel) -> int:
-    """GPU memory that the models of a run take on this machine, beside one that is loaded."""
-    return held_by(config, part, ModelSize.of(model), lambda other: choose_placement(config, other).dtype)
+def held_by(config: Config, part: str, size: ModelSize, dtype_of: DtypeOf) -> int:
+    """GPU memory that trained models, their gradients and optimizers take, and teachers; the reference comes on top.
 
-
-def held_by(config: Config, part: str, size: ModelSize, dtype_of: Callable[[str], torch.dtype]) -> int:
-    """GPU memory that models, gradients and optimizers take, whichever part asks; only shapes count, not what is free.
-
-    The other of actor and critic counts as large as this one where its weights are the same or cannot be counted.
-    `dtype_of` gives the dtype of "actor" or "critic".
+    It is the same whichever part asks, and only shapes count, not what is free. The other of actor and critic counts as
+    large as this one where its weights are the same or cannot be counted.
     """
     own, trained = size.parameters, size.trained
     strategies = {each: getattr(config.worker, each).optim.strategy for each in ("actor", "critic")}
     held = model_bytes(own - trained, size.dtype, trained=False)
     held += model_bytes(trained, size.dtype, trained=True, strategy=strategies[part])
     held += head_bytes(size.config, size.dtype)
-    actor, adapters = own, config.worker.actor.model.lora.rank > 0
     if "values" in needs_of(config.algorithm.adv_estimator):
-        paths = {"actor": config.worker.actor.model.model_path, "critic": config.worker.critic_model.model_path}
         other = "critic" if part == "actor" else "actor"
-        path = local_name(config, paths[other] or "")
-        others = own if paths["actor"] == paths["critic"] else count_parameters(path) or own
-        whole = other == "critic" or not adapters
+        whole = other == "critic" or not config.worker.actor.model.lora.rank
+        others = _parameters_of(other, config, part, own)
         held += model_bytes(others, dtype_of(other), trained=whole, strategy=strategies[other])
-        actor = own if part == "actor" else others
-    if needs_reference(config.algorithm) and not adapters:  # whose base is the reference
-        held += model_bytes(actor, dtype_of("actor"), trained=False)
+    actor = _parameters_of("actor", config, part, own)
     if config.algorithm.trains_reward_model:
         held += model_bytes(actor, dtype_of("actor"), trained=True, strategy=strategies["actor"])
     for teacher in set(config.algorithm.distill.paths.values()):
         held += model_bytes(count_parameters(local_name(config, teacher)) or actor, dtype_of("actor"), trained=False)
     return held
+
+
+def reference_bytes(config: Config, part: str, size: ModelSize, dtype_of: DtypeOf) -> int:
+    """Bytes of the reference's weights; 0 where none is needed, or where it is the policy without its adapters."""
+    if not needs_reference(config.algorithm) or config.worker.actor.model.lora.rank:
+        return 0
+    return model_bytes(_parameters_of("actor", config, part, size.parameters), dtype_of("actor"), trained=False)
+
+
+def _parameters_of(wanted: str, config: Config, part: str, own: int) -> int:
+    """Return the parameters of actor or critic, asked by `part`, which has `own`."""
+    paths = {"actor": config.worker.actor.model.model_path, "critic": config.worker.critic_model.model_path}
+    if wanted == part or "values" not in needs_of(config.algorithm.adv_estimator) or paths["actor"] == paths["critic"]:
+        return own
+    return count_parameters(local_name(config, paths[wanted] or "")) or own

@@ -100,6 +100,10 @@ def open_models(
     learner = parts.open_learner(config, model, steps)
     critic = _open_critic(plan) if plan.critic_path else None
     reference = policy.open_reference(config, path, placement, learner) if plan.uses_reference else None
+    if reference is not None and reference.offload.wait and config.worker.ref.offload.offload_params is None:
+        console.note(
+            "reference: in host memory but for its own passes (worker.ref.offload.offload_params=false keeps it)"
+        )
     teacher = None
     if config.algorithm.distill.active and not config.trainer.val_only:
         from whet.training.teachers import open_teacher

@@ -19,7 +19,13 @@ _KEYS = ("offload_params", "offload_optimizer")
 
 def reference_offload(config: Config, model: PreTrainedModel, learner: LocalLearner) -> Offload:
     """Return the offload of a reference; one that is the policy without its adapters has the policy's."""
-    return learner.offload if has_adapters(model) else of_weights(model, _reference_waits(config))
+    return learner.offload if has_adapters(model) else of_weights(model, _waits(config, learner.model), fixed=True)
+
+
+def renew_reference_offload(config: Config, learner: LocalLearner) -> None:
+    """Have a learner's reference wait in host memory, or no longer, as another stage's config or plan says."""
+    if learner.reference is not None and learner.reference.offload is not learner.offload:
+        learner.reference.offload.wait = _waits(config, learner.model)
 
 
 def offload_notes(config: Config, device: torch.device) -> Iterator[str]:
@@ -60,10 +66,12 @@ def _without_effect(config: Config, key: str, device: torch.device) -> str | Non
     return None
 
 
-def _reference_waits(config: Config) -> bool:
-    ref = config.worker.ref
-    asked = ref.offload.offload_params or (ref.fsdp.enable_cpu_offload and not is_distributed(config))
-    return asked and not _in_loss(config)
+def _waits(config: Config, policy: PreTrainedModel) -> bool:
+    """Return True if the reference of a policy waits in host memory, as the config says or the plan of its GPU."""
+    from whet.training.memory import reference_may_wait, reference_planned_to_wait
+
+    asked = reference_may_wait(config)
+    return asked if asked is not None else policy.device.type == "cuda" and reference_planned_to_wait(config, policy)
 
 
 def _in_loss(config: Config) -> bool:

@@ -83,8 +83,7 @@ def budget(config: Config, part: str = "actor", model: PreTrainedModel | None = 
     if model is not None and model.device.type == "cuda":
         from whet.training.memory import planned_budget
 
-        needed = (tokens or longest) if worker.dynamic_batching else by_samples
-        planned = planned_budget(config, part, model, needed)
+        planned = planned_budget(config, part, model)
     if not worker.dynamic_batching or tokens is not None:
         tokens = tokens if worker.dynamic_batching else None
         return replace(planned or Budget(None, None), tokens_update=tokens, tokens_experience=tokens)
@@ -99,7 +98,10 @@ def configure_models(config: Config, learner: LocalLearner, critic: LocalCritic 
     if critic is not None:
         critic.configure(config.worker.critic, budget(config, "critic", critic.model.backbone))
     if learner.reference is not None:
+        from whet.training.offloading import renew_reference_offload
+
         learner.reference.configure(actor, temperature, tokens.tokens_experience)
+        renew_reference_offload(config, learner)
     if learner.teacher is not None:
         learner.teacher.configure(actor, temperature, tokens.tokens_experience)
 

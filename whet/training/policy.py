@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
 
 def check_model(config: Config, model: PretrainedConfig) -> int | None:
-    """Raise a `UserError` unless the model can be trained as configured; return its `adapter_parameters`."""
+    """Raise a `UserError` unless the model can be trained here as configured; return its `adapter_parameters`."""
+    if rank := config.worker.actor.model.lora.rank:
+        from whet.model.lora import KEY, require_peft
+
+        require_peft(f"{KEY}.rank={rank}")
+    return check_shape(config, model)
+
+
+def check_shape(config: Config, model: PretrainedConfig) -> int | None:
+    """Raise a `UserError` unless the config fits the model's shape; return its `adapter_parameters`."""
     tensor, sequence = config.worker.actor.tensor_parallel_size, config.worker.actor.ulysses_size
     if tensor > 1 or sequence > 1:
         from whet.learn.layout import check_sizes
@@ -83,7 +92,7 @@ def attach_reference(config: Config, model: PreTrainedModel, learner: LocalLearn
     from whet.learn.reference import LocalReference
     from whet.training.offloading import reference_offload
 
-    tokens = budget(config, "actor", model).tokens_experience
+    tokens = budget(config, "actor", learner.model).tokens_experience
     offload = reference_offload(config, model, learner)
     actor, temperature = config.worker.actor, config.worker.rollout.temperature
     learner.reference = LocalReference(model, actor, temperature, tokens, offload)

@@ -48,6 +48,7 @@ def test_defaults_are_easyr1s_but_for_those_a_laptop_needs():
         "worker.critic.model.enable_gradient_checkpointing",
         "worker.critic.model.trust_remote_code",
         "worker.critic.padding_free",
+        "worker.ref.offload.offload_params",
         "worker.reward.num_cpus",
         "worker.rollout.dtype",
         "worker.rollout.name",

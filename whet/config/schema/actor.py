@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from whet.config.function_registry import FunctionRegistry
 from whet.config.keys import key, section
-from whet.config.schema.model import FSDPConfig, ModelConfig, OffloadConfig, OptimConfig
+from whet.config.schema.model import FSDPConfig, ModelConfig, OffloadConfig, OptimConfig, RefOffloadConfig
 
 AVG_MODES = (
     "token",
@@ -144,4 +144,4 @@ class RefConfig:
 
     strategy: str = key("fsdp", "how the model is spread over devices", choices=("fsdp",))
     fsdp: FSDPConfig = field(default_factory=FSDPConfig, metadata=section("sharding and precision"))
-    offload: OffloadConfig = field(default_factory=OffloadConfig, metadata=section("what waits in host memory"))
+    offload: RefOffloadConfig = field(default_factory=RefOffloadConfig, metadata=section("what waits in host memory"))

@@ -40,6 +40,16 @@ class OffloadConfig:
 
 
 @dataclass(frozen=True)
+class RefOffloadConfig:
+    """The same of the reference, which has no optimizer."""
+
+    offload_params: bool | None = key(
+        None, "move weights to host memory when they are not used; null = on one GPU, where updates need the memory"
+    )
+    offload_optimizer: bool = key(False, "changes nothing")
+
+
+@dataclass(frozen=True)
 class OptimConfig:
     """The optimizer and its schedule; the schedule moves once per training step."""
 
