@@ -5,6 +5,7 @@ because a set of token ids ends a response (see rollout_tail.py). The first roun
 does not count. Every round is written as one line of JSON, and everything to --out.
 
     python bench/gpu_large.py step-7b               # 64 prompts x 8, up to 512 tokens, all weights trained
+    python bench/gpu_large.py step-7b-kl            # the same with a reference, which waits in host memory
     python bench/gpu_large.py update-8b-16k         # samples of 16,000 tokens, the update alone
     python bench/gpu_large.py update-8b-16k update-8b-40k --set worker.actor.model.enable_activation_offload=true
     python bench/gpu_large.py step-32b-lora         # 32 prompts x 8, up to 256 tokens, adapters of rank 16
@@ -44,11 +45,13 @@ from transformers import PretrainedConfig
 
 from whet.config import Config, load_config
 from whet.learn.learner import LocalLearner
+from whet.learn.reference import LocalReference
 from whet.rollout.engine import Engine, SamplingParams
 from whet.rollout.spec import Opening, open_engine
 from whet.training import parts
-from whet.training.experience import make_experience, sampler_log_probs
+from whet.training.experience import make_experience, needs_reference, sampler_log_probs
 from whet.training.objective import objective
+from whet.training.policy import attach_reference
 from whet.types import Prompt, Sample
 
 
@@ -71,10 +74,12 @@ _LORA = {"worker.actor.model.lora.rank": 16, "worker.actor.model.lora.alpha": 32
 _TINY = {"prompt_tokens": (3, 12), "warm": 1, "keys": {"trainer.device": "cpu"}}
 _FP8 = {"worker.rollout.quantization": "fp8", "algorithm.rollout_correction": "decoupled_token_is"}
 _REPLAY = {"worker.rollout.replay_routing": "true"}
+_KL = {"algorithm.disable_kl": "false", "algorithm.use_kl_loss": "true"}
 WORKLOADS = {
     "step-135m": Workload(llama_135m, 64, 8, 512, 520, warm=64),
     "step-1.7b": Workload(qwen3_1_7b, 64, 8, 1024, 700),
     "step-7b": Workload(qwen2_5_7b, 64, 8, 512, 520),
+    "step-7b-kl": Workload(qwen2_5_7b, 64, 8, 512, 520, keys=_KL),
     "step-32b-lora": Workload(qwen3_32b, 32, 8, 256, 260, keys=_LORA),
     "step-7b-fp8": Workload(qwen2_5_7b, 64, 8, 512, 520, keys=_FP8),
     "step-moe": Workload(partial(qwen3_30b_a3b, 8), 64, 8, 512, 520, keys=_REPLAY),
@@ -82,6 +87,7 @@ WORKLOADS = {
     "update-8b-40k": Workload(qwen3_8b, 1, 2, 40000, 0, sampled=False, warm=1),  # fits with offloaded activations
     "tiny": Workload(qwen3_tiny, 3, 2, 16, 12, **_TINY),
     "tiny-lora": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _LORA})),
+    "tiny-kl": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _KL})),
     "tiny-fp8": Workload(qwen3_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _FP8})),
     "tiny-moe": Workload(qwen3_moe_tiny, 3, 2, 16, 12, **(_TINY | {"keys": _TINY["keys"] | _REPLAY})),
 }
@@ -106,6 +112,9 @@ class Bench:
             ends = ends_of(self.model.config.vocab_size, workload.mean)
             self.engine = open_engine(Opening(self.config, self.model, NoText(), ends))  # type: ignore[arg-type]
         self.learner: LocalLearner = parts.open_learner(self.config, self.model, total_steps=100)
+        self.reference: LocalReference | None = None
+        if needs_reference(self.config.algorithm) and not self.config.worker.actor.model.lora.rank:
+            self.reference = attach_reference(self.config, build_model(workload.shape(), device), self.learner)
         self.device = device
         rng = random.Random(1)
         self.prompts = [
@@ -120,7 +129,9 @@ class Bench:
         sampled = self._now()
         for i, sample in enumerate(samples):
             sample.group, sample.scores = i // self.workload.samples, {"overall": random.Random(i).random()}
-        experience, _ = make_experience(samples, sampler_log_probs(samples), None, self.config.algorithm)
+        reference = None if self.reference is None else self.reference.log_probs(samples)
+        scored = self._now()
+        experience, _ = make_experience(samples, sampler_log_probs(samples), reference, self.config.algorithm)
         version = self.engine.version if self.engine is not None else None
         metrics = self.learner.update(samples, objective(experience, self.config), step, len(samples), None, version)
         updated = self._now()
@@ -137,11 +148,12 @@ class Bench:
         written = sum(len(s.ids) for s in samples)
         return {
             "rollout_s": sampled - begin,
-            "update_s": updated - sampled,
+            "scoring_s": scored - sampled,
+            "update_s": updated - scored,
             "tokens": written,
             "rollout_tokens_per_s": written / (sampled - begin) if self.engine is not None else None,
             "packed_tokens": sum(p + sum(r) for p, r in groups),
-            "mfu": flops / (updated - sampled) / PEAK_FLOPS,
+            "mfu": flops / (updated - scored) / PEAK_FLOPS,
             "metrics": {k: v for k, v in metrics.items() if "log_prob_diff" in k or k == "actor/grad_norm"},
         }
 
@@ -196,7 +208,7 @@ def measure(name: str, rounds: int, keys: list[str], profile: Path | None) -> di
         "budget": str(bench.learner._budget),
     }
     warm = bench.round(1, bench.prompts[: workload.warm])
-    result |= {"first_s": warm["rollout_s"] + warm["update_s"], "rounds": []}
+    result |= {"first_s": sum(warm[f"{part}_s"] for part in ("rollout", "scoring", "update")), "rounds": []}
     for step in range(2, rounds + 2):
         result["rounds"].append(bench.round(step, bench.prompts))
         print(json.dumps({"workload": name, **result["rounds"][-1]}), flush=True)

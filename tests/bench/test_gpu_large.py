@@ -20,7 +20,7 @@ def test_steps_of_tiny_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     import gpu_large
 
     out = tmp_path / "result.json"
-    names = ["tiny", "tiny-lora", "tiny-fp8", "tiny-moe"]
+    names = ["tiny", "tiny-lora", "tiny-kl", "tiny-fp8", "tiny-moe"]
     monkeypatch.setattr(sys, "argv", ["gpu_large.py", *names, "--rounds", "1", "--out", str(out)])
     gpu_large.main()
     results = json.loads(out.read_text())

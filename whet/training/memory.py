@@ -68,15 +68,9 @@ def _on_its_gpu(config: Config, part: str, model: PreTrainedModel) -> tuple[int,
     return total, config, part, ModelSize.of(model), lambda other: choose_placement(config, other).dtype, cache
 
 
-def budget_on(
-    total: int, config: Config, part: str, size: ModelSize, dtype_of: DtypeOf, cache: int, in_host: bool | None = None
-) -> Budget:
-    """Return what a GPU of `total` bytes has room for beside the models of a run and a cache that stays.
-
-    `in_host` says whether the reference waits in host memory; None is what `reference_waits` says.
-    """
-    if in_host is None:
-        in_host = reference_waits(total, config, part, size, dtype_of, cache)
+def budget_on(total: int, config: Config, part: str, size: ModelSize, dtype_of: DtypeOf, cache: int) -> Budget:
+    """Return what a GPU of `total` bytes has room for beside the models of a run and a cache that stays."""
+    in_host = reference_waits(total, config, part, size, dtype_of, cache)
     return plan(_device(total, config, part, size, dtype_of, cache, in_host), _demand(config, part, size))
 
 
@@ -111,22 +105,16 @@ def reference_may_wait(config: Config) -> bool | None:
     return ref.offload.offload_params
 
 
-def needed_tokens(config: Config, part: str) -> int:
-    """Return how many tokens one micro-batch of an update should hold."""
-    worker = getattr(config.worker, part)
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    by_samples: int = worker.micro_batch_size_per_device_for_update * longest
-    return (worker.micro_batch_tokens or longest) if worker.dynamic_batching else by_samples
-
-
 def _demand(config: Config, part: str, size: ModelSize) -> Demand:
     worker = getattr(config.worker, part)
     offloaded = worker.model.offloads_activations  # only what a recomputed layer keeps can be
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    by_samples = worker.micro_batch_size_per_device_for_update * longest
     return Demand(
         size.parameters,
         activation_bytes(size, worker.model, offloaded),
-        longest=config.data.max_prompt_length + config.data.max_response_length,
-        needed=needed_tokens(config, part),
+        longest=longest,
+        needed=(worker.micro_batch_tokens or longest) if worker.dynamic_batching else by_samples,
         recompute=True if offloaded else worker.model.enable_gradient_checkpointing,
         shared=worker.ulysses_size,
     )
