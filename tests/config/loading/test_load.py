@@ -184,8 +184,9 @@ def test_names_of_other_trainers_lead_to_keys():
     assert set(_SHORT.values()) <= set(all_keys())
 
 
-def test_an_unknown_key_near_nothing_says_where_the_list_is():
-    assert error_of("zzzz=1") == "unknown key zzzz; `whet config` lists every key"
+@pytest.mark.parametrize("name", ["zzzz", "trainer.foo", "worker.zzzz"])  # like others by its section alone
+def test_an_unknown_key_near_nothing_says_where_the_list_is(name):
+    assert error_of(f"{name}=1") == f"unknown key {name}; `whet config` lists every key"
 
 
 def test_config_given_twice(write):
