@@ -142,7 +142,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def test_empty_questions_are_named_as_they_were_given() -> None:
-    with pytest.raises(whet.UserError, match="^data is empty"):
+    with pytest.raises(whet.UserError, match=r"^data is empty"):
         whet.evaluate("whet/quickstart", [], scorer(1.0))
 
 
