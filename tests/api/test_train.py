@@ -141,6 +141,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def test_empty_questions_are_named_as_they_were_given() -> None:
+    with pytest.raises(whet.UserError, match=r"^data is empty"):
+        whet.evaluate("whet/quickstart", [], scorer(1.0))
+
+
 @pytest.mark.parametrize(("wrong", "said"), WRONG, ids=[said for _, said in WRONG])
 def test_mistakes_are_one_sentence(wrong: dict[str, Any], said: str, rows: list[dict], tmp_path: Path) -> None:
     arguments = {"model": "whet/quickstart", "data": rows, "reward": scorer(1.0), "output": tmp_path / "run", **SMALL}

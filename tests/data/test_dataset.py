@@ -69,6 +69,29 @@ def test_the_template_rewrites_the_last_user_turn(dataset, tmp_path):
     assert first.extra["prompt"][2]["content"] == "what ?"
 
 
+def test_what_is_odd_about_rows_is_said(dataset, tmp_path):
+    rows = [{"prompt": QUESTION, "answer": each} for each in ("one", None, float("nan"), "")]
+    assert dataset(rows).summary().endswith("; 3 without an answer (data.answer_key=answer), such as train.jsonl:2")
+    (tmp_path / "t.jinja").write_text("one ?")
+    assert "all read the same" in dataset(rows[:1] * 2, format_prompt=str(tmp_path / "t.jinja")).summary()
+    for text, message in (("", "is empty"), ("{% if hint is defined %}x{% endif %}", "writes nothing for this row")):
+        (tmp_path / "t.jinja").write_text(text)
+        with pytest.raises(UserError, match=message):
+            dataset(rows, format_prompt=str(tmp_path / "t.jinja"))
+
+
+@pytest.mark.parametrize("left", ["prompt", "answer"])
+def test_a_row_that_lacks_what_others_have(dataset, left):
+    rows = [{"prompt": QUESTION, "answer": "one", "level": 1}] * 2 + [{"level": 1} | {left: "one"}]
+    with pytest.raises(UserError, match=r"train\.jsonl:3 has no such column, other rows have"):
+        dataset(rows)
+
+
+def test_the_prompt_is_not_taken_for_the_answer(dataset):
+    with pytest.raises(UserError, match=r"Did you mean data\.answer_key=answer\?"):
+        dataset([{"question": QUESTION, "answer": 1}], prompt_key="question", answer_key="solution")
+
+
 def test_verl_parquet(tmp_path, chat_tokenizer):
     row = {
         "data_source": "gsm8k",

@@ -99,6 +99,7 @@ def test_blank_lines_and_byte_order_mark_in_json_lines(tmp_path):
         ("d.parquet", b"", r"d\.parquet: not a readable Parquet file"),
         ("d.arrow", b"not arrow at all", r"d\.arrow: not a readable Arrow file"),
         ("d.xlsx", b"x", r"kind '\.xlsx'. Known: \.jsonl, \.json, \.csv, \.parquet, \.arrow"),
+        ("d.jsonl.gz", b"x", r"kind '\.gz'.* Unpack it"),
         ("d", b"x", r"kind 'without extension'"),
     ],
 )

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from whet.errors import UserError
+from whet.model import hub
 from whet.model.attention import PackedAttention, Segment
 from whet.model.load import (
     count_parameters,
@@ -118,6 +119,40 @@ def test_weights_that_are_not_there_are_not_made_up(folder: Path) -> None:
     _edit(folder, num_hidden_layers=3)
     with pytest.raises(UserError, match=r"no weights for model\.layers\.2.* and 6 more"):
         load_model(str(folder))
+
+
+def test_shapes_that_differ_are_named(folder: Path) -> None:
+    _edit(folder, hidden_size=64)
+    with pytest.raises(
+        UserError, match=r"holds .* of shape \[.*\], where its config.json asks for \[.*64.*tensors differ"
+    ):
+        load_model(str(folder))
+
+
+def test_pickles_and_pointers_in_place_of_weights_are_named(folder: Path) -> None:
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(UserError, match="run `git lfs pull`"):
+        count_parameters(str(folder))
+
+
+def test_a_hub_that_cannot_be_asked_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(url: str) -> None:
+        asked.append(url)
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(hub, "get_hf_file_metadata", refuse)
+    for load in (load_model_config, load_tokenizer):
+        with pytest.raises(UserError, match=r"the hub cannot be asked \(no route\).*hf download org/no-such-model"):
+            load("org/no-such-model")
+    assert len(asked) == 2
+
+
+def test_code_of_a_model_names_the_switch(folder: Path) -> None:
+    _edit(folder, model_type="mine", auto_map={"AutoConfig": "conf.C"})
+    with pytest.raises(UserError, match=r"worker\.actor\.model\.trust_remote_code=true runs it"):
+        load_model_config(str(folder))
 
 
 def test_damaged_weights_are_found_when_counting(folder: Path) -> None:

@@ -47,6 +47,16 @@ def test_runs_of_several_seeds_are_one_arm_with_a_band(tmp_path: Path) -> None:
     assert charts["reward/overall"]["fast"].band == []
 
 
+def test_a_run_in_a_folder_of_its_own_has_its_name(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "mine", [0.1])
+    with (run / "config.yaml").open("a") as config:
+        config.write("  experiment_name: demo\n")
+    assert read_run(run).name == "demo"
+    with (run / "config.yaml").open("a") as config:
+        config.write("  save_checkpoint_path: mine\n")
+    assert read_run(run).name == "mine"
+
+
 def test_training_is_thin_beside_validation_and_full_without(tmp_path: Path) -> None:
     (reward, seconds) = panels(as_arms([read_run(write_run(tmp_path / "run", [0.1, 0.2]))]))
     assert (reward.title, [series.faint for series in reward.series]) == ("reward", [True, False])

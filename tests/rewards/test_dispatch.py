@@ -76,7 +76,7 @@ def test_a_scorer_is_chosen_by_name_with_its_options():
 
 
 @pytest.mark.parametrize(("spec", "options", "named"), [
-    ("gsm9k", {}, "did you mean gsm8k"), ("gsm8k", {"methd": "strict"}, "did you mean method"), ("", {"nonsense": 1}, "nonsense"), ("vqa", {"form": 1}, "form"),
+    ("gsm9k", {}, "did you mean gsm8k"), ("gsm8k", {"methd": "strict"}, "did you mean method"), ("gsm8k", {"method": "foo"}, "method=foo: gsm8k knows strict and flexible"), ("length", {}, "needs target_length"), ("", {"nonsense": 1}, "nonsense"), ("vqa", {"form": 1}, "form"),
 ])  # fmt: skip
 def test_a_wrong_name_or_option_is_refused(spec, options, named):
     with (

@@ -118,7 +118,7 @@ def test_config_overrules_the_file_on_the_type(tmp_path):
         ("def f(reward_input, weight=1): pass", None, {"wieght": 2}, ["kwargs.wieght", "did you mean weight?"]),
         ("def f(predict, ground_truth): pass", None, {"predict": 2}, ["from the sample"]),
         ("f = 3", None, {}, ["is int, not a function"]),
-        ("def compute(reward_input): pass", None, {}, ["no function f", "it has compute"]),
+        ("def compute(reward_input): pass", None, {}, ["no function f", "did you mean", "reward.py:compute?"]),
         ("from math import sin", None, {}, ["defines no function"]),
         ("x = 1\ndef f(:\n  pass", None, {}, ["reward.py:2", "SyntaxError"]),
         ("\nimport no_such_package", None, {}, ["reward.py:2", "No module named 'no_such_package'"]),

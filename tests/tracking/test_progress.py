@@ -60,3 +60,5 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert [field.text.plain.split()[0] for field in validation_fields(1, 2, metrics)] == ["val", "acc", "pass@4"]
     metrics = {"val/reward": 0.2, "val/avg@4": 0.5}  # no accuracy: they are news
     assert [field.text.plain.split()[0] for field in validation_fields(1, 2, metrics)] == ["val", "reward", "avg@4"]
+    metrics = {"val/reward": 0.5, "val/failed": 3.0}
+    assert [field.text.plain for field in validation_fields(1, 2, metrics)][-1] == "rewards failed 3"

@@ -26,4 +26,5 @@ def test_a_checkpoint_of_all_weights(tmp_path, few_rows, capsys):
     AutoModelForCausalLM.from_pretrained(tmp_path / "bf16")
     capsys.readouterr()
     assert "has no adapters" in refusal(capsys, checkpoint, tmp_path / "other", "--keep-lora")
+    assert "is a run folder" in refusal(capsys, checkpoint, checkpoint.parent)
     assert "say by --target_dir" in refusal(capsys, "--local_dir", checkpoint)

@@ -56,7 +56,7 @@ def prepare(job: str, given: Arguments, folder: Path | None = None) -> Call:
     Nothing is written yet: `Inputs.written` does that once the config is checked.
     """
     data = {key: value for key, value in (given.data or {}).items() if value is not None}
-    names = {key: _parameter(key) for key in data}
+    names = {key: "data" if len(data) == 1 and job == "evaluate" else _parameter(key) for key in data}
     arguments: dict[str, Any] = {key: (names[key], _ROWS) for key in data}
     if given.model is not None:
         arguments[MODEL] = ("model", model_name(given.model))

@@ -39,7 +39,14 @@ def nearest_key(name: str, names: Iterable[str]) -> str | None:
         same_leaf = [known for known in same_leaf if known.startswith("worker.actor.")] or same_leaf
     is_placed = "." not in name or name.partition(".")[0] in {known.partition(".")[0] for known in names}
     by_similarity = difflib.get_close_matches(name.lower(), same_leaf, n=1, cutoff=0.0 if is_placed else _SAME_LEAF)
-    return by_similarity[0] if by_similarity else nearest(name, names)
+    if by_similarity:
+        return by_similarity[0]
+    found = nearest(name, names)
+    if found is None or "." not in name:
+        return found
+    # Sections in common make any two keys similar; their last parts must be, too.
+    alike = difflib.SequenceMatcher(None, leaf, found.rpartition(".")[2]).ratio()
+    return found if alike >= _SAME_LEAF or len(leaf) < 3 else None
 
 
 def did_you_mean(found: str | None) -> str:

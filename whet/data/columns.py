@@ -41,11 +41,16 @@ def column_names(row: Columns) -> list[str]:
     return names
 
 
-def missing_column(row: Columns, uid: str, name: str, key: str) -> UserError:
-    """The error for a row without the column that a config key names."""
+def missing_column(row: Columns, uid: str, name: str, key: str, others: bool = False, but: str = "") -> UserError:
+    """The error for a row without the column that a config key names.
+
+    `others` says that other rows have it; `but` names a column that cannot be meant.
+    """
+    if others:
+        return UserError(f"{key}={name}: {uid} has no such column, other rows have. Fill it in or remove the row.")
     names = column_names(row)
     usual = next((known for known in USUAL_NAMES[key] if known in names), None)
-    guess = nearest(name, row) or usual or nearest(name, names)
+    guess = nearest(name, row.keys() - {but}) or usual or nearest(name, [each for each in names if each != but])
     hint = f" Did you mean {key}={guess}?" if guess else f" Set {key} to one of them."
     return UserError(f"{key}={name}: {uid} has no such column. Its columns: {', '.join(names)}.{hint}")
 

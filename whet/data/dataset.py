@@ -128,13 +128,13 @@ class PromptDataset:
         line = f"{len(self)} prompts of {min(self.lengths)} to {max(self.lengths)} tokens"
         dropped = self.rows_read - len(self)
         if not dropped:
-            return line
+            return line + self._remarks()
         long, bad = dropped - len(self.bad_rows), len(self.bad_rows)
         reasons = [f"longer than {self._config.max_prompt_length} tokens"] if long else []
         if bad:
             reasons = [f"{long} {reason}" for reason in reasons]
             reasons.append(f"{bad} with unusable images or videos, such as {self.bad_rows[0].rstrip('.')}")
-        return f"{line} ({dropped} of {self.rows_read} left out: {', '.join(reasons)})"
+        return f"{line} ({dropped} of {self.rows_read} left out: {', '.join(reasons)}){self._remarks()}"
 
     def _count_tokens(self) -> list[int]:
         lengths: list[int | None] = []
@@ -219,8 +219,23 @@ class PromptDataset:
     def _answer(self, row: Columns, uid: str) -> Any:
         answer = lookup(row, self._config.answer_key)
         if answer is MISSING:
-            raise missing_column(row, uid, self._config.answer_key, "data.answer_key")
+            key, prompt = self._config.answer_key, self._config.prompt_key
+            others = lookup(self._rows[0], key) is not MISSING
+            raise missing_column(row, uid, key, "data.answer_key", others, but=prompt)
         return answer
+
+    def _remarks(self) -> str:
+        """Say what is odd about rows that can be read: empty answers among others, a template without columns."""
+        remark = ""
+        answers = [lookup(row, self._config.answer_key) for row in self._rows]
+        empty = [uid for uid, answer in zip(self._uids, answers) if answer in (None, "") or answer != answer]
+        if 0 < len(empty) < len(self):
+            remark += (
+                f"; {len(empty)} without an answer (data.answer_key={self._config.answer_key}), such as {empty[0]}"
+            )
+        if self._reader.ignores_rows and self._reader.media is None and len(self) > 1:
+            remark += f"; all read the same: data.format_prompt={self._config.format_prompt} names no column"
+        return remark
 
     @property
     def _or_shrink(self) -> str:

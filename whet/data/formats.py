@@ -20,13 +20,16 @@ from whet.errors import UserError
 Columns = dict[str, Any]
 DEEPEST = 50  # levels of lists and objects in a row
 LARGEST = 2**63 - 1
+PACKED = (".gz", ".zip", ".zst", ".bz2", ".xz", ".tar", ".tgz")
 
 
 def read_file(path: Path) -> list[Columns]:
     """Read all rows of one data file."""
     module, _, function = READERS.get(path.suffix.lower(), "").partition(".")
     if not module:
-        raise UserError(f"{path}: cannot read files of kind {path.suffix or 'without extension'!r}. Known: {KNOWN}.")
+        advice = "Unpack it" if path.suffix.lower() in PACKED else "Convert it to one of them"
+        kind = path.suffix or "without extension"
+        raise UserError(f"{path}: cannot read files of kind {kind!r}. Known: {KNOWN}. {advice}.")
     if not os.path.isfile(path):  # reading a pipe or a device may never end
         raise UserError(f"{path}: is no ordinary file. Write the data to one.")
     try:

@@ -45,9 +45,15 @@ class RowReader:
             from whet.data.media import MediaReader  # models of text need nothing of it
 
             self.media = MediaReader(processor, config, folder, limit_images)
+        self._had_prompt = False  # some row before this one
         self._template = PromptTemplate(file_of(config.format_prompt, resolve)) if config.format_prompt else None
         override = template_text(config.override_chat_template, resolve)
         self.chat = ChatTemplate(tokenizer, override, processor, config.chat_template_args)
+
+    @property
+    def ignores_rows(self) -> bool:
+        """True if the prompt template writes the same text for every row."""
+        return self._template is not None and not self._template.names
 
     @property
     def special(self) -> bool:
@@ -59,12 +65,15 @@ class RowReader:
         name = self._config.prompt_key
         prompt = lookup(row, name)
         if prompt is MISSING:
-            raise missing_column(row, uid, name, "data.prompt_key")
+            raise missing_column(row, uid, name, "data.prompt_key", others=self._had_prompt)
+        self._had_prompt = True
         inline = Sources()
         messages = as_messages(prompt, uid, name, inline if self.media else None)
         if self._template:
             turn = last_user_turn(messages, uid)
             turn["content"] = self._template.render(turn["content"], self._template_columns(row), uid)
+            if not turn["content"]:
+                raise UserError(f"{uid}: data.format_prompt={self._config.format_prompt} writes nothing for this row.")
         return messages, self.sources(row, inline, uid)
 
     def sources(self, row: Columns, inline: Sources, uid: str) -> Sources:

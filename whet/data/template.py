@@ -42,8 +42,10 @@ class PromptTemplate:
         self.key = key
         environment = PromptEnvironment()
         source = self._read().strip()
+        if not source:
+            raise UserError(f"{key}: {path} is empty. Write {{{{ content }}}} where the row's own text belongs.")
         try:
-            self._names = find_undeclared_variables(environment.parse(source))
+            self.names = find_undeclared_variables(environment.parse(source))
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise UserError(f"{key}: {path}:{error.lineno}: {error.message}.") from error
@@ -66,7 +68,7 @@ class PromptTemplate:
             raise UserError(f"{self.key}: {self.path} failed on {uid}: {str(error)[:500]}.") from error
 
     def _undefined(self, error: jinja2.UndefinedError, context: Columns, uid: str) -> str:
-        unknown = sorted(self._names - context.keys())
+        unknown = sorted(self.names - context.keys())
         guess = nearest(unknown[0], context) if unknown else None
         hint = f" Did you mean {guess}?" if guess else ""
         names = ", ".join(sorted(context))

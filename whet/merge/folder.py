@@ -144,12 +144,14 @@ def check_room(target: Path, entries: list[Entry]) -> None:
 def check_target(target: Path, reads_from: Path) -> None:
     """Weights go to a new or empty folder, or beside the config that they belong to; never over other weights."""
     if target.exists() and not target.is_dir():
-        raise UserError(f"{target} is a file; name a folder by --target_dir")
+        raise UserError(f"{target} is a file; name a folder")
     inside = [path for path in target.iterdir() if not path.name.startswith(".merging-")] if target.is_dir() else []
     if any(is_weights(path) for path in inside):
-        raise UserError(f"{target} holds weights already; name another folder by --target_dir")
+        raise UserError(f"{target} holds weights already, which are kept; name another folder")
+    if any(path.name == "metrics.jsonl" or path.name.startswith("global_step_") for path in inside):
+        raise UserError(f"{target} is a run folder; name another one for the model")
     if inside and target.resolve() != reads_from.resolve():
-        raise UserError(f"{target} exists and is not an empty folder; name a new one by --target_dir")
+        raise UserError(f"{target} exists and is not an empty folder; name a new one")
 
 
 def upload(folder: Path, repo: str, private: bool, say: Callable[[str], None]) -> None:

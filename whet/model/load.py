@@ -27,6 +27,7 @@ from whet.errors import UserError
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
+from whet.model.hub import check_reachable
 from whet.model.modality import as_batch, language_class, vision_of
 from whet.model.pass_modes import offloading_of
 from whet.model.support import ACTOR, check_config, check_layers
@@ -53,8 +54,21 @@ _UNREADABLE = (
 )
 
 
+TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
+LFS = b"version https://git-lfs"  # how the pointers begin that stand for files of a clone without Git LFS
+
+
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    """The first paragraph of an error, as one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split("\n\n")[0].split())
+
+
+def _unread(error: Exception, what: str, path: str, key: str) -> UserError:
+    """Return the error about a tokenizer or config that could not be read from a model."""
+    if "trust_remote_code" in str(error):
+        switch = f"{key.rpartition('.')[0]}.trust_remote_code"
+        return UserError(f"{key}: {path} comes with Python code of its own; {switch}=true runs it, if you trust it")
+    return UserError(f"{key}: no {what} could be read from {path}: {_describe(error)}")
 
 
 def load_tokenizer(
@@ -62,11 +76,18 @@ def load_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
     with about(key):
+        check_reachable(path)
         ignored = check_tokenizer(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **ignored)
     except Exception as error:  # the Rust side of tokenizers raises nothing more specific
-        raise UserError(f"{key}: no tokenizer could be read from {path}: {_describe(error)}") from None
+        folder = Path(path)
+        if folder.is_dir() and not any(found for name in TOKENIZERS for found in folder.glob(name)):
+            raise UserError(
+                f"{key}: the folder {path} holds no tokenizer (tokenizer.json, tokenizer_config.json); copy the files "
+                "of the model it was made from, or name that model here"
+            ) from None
+        raise _unread(error, "tokenizer", path, key) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -77,11 +98,12 @@ def load_model_config(
 ) -> PretrainedConfig:
     """The model's own config, read before any weight; `override` changes some of its values."""
     with about(f"{section}.model_path"):
+        check_reachable(path)
         check_model(path)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except _UNREADABLE as error:
-        raise UserError(f"{section}.model_path: no model could be read from {path}: {_describe(error)}") from None
+        raise _unread(error, "model", path, f"{section}.model_path") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
             raise UserError(f"{section}.override_config: {type(config).__name__} has no field {name!r}")
@@ -140,12 +162,25 @@ def _load(
             attn_implementation=attention.implementation(config),
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, with their names
         )
+    except UnpicklingError:
+        raise UserError(
+            f"{section}.model_path: the weights in {path} hold more than tensors, which reading them would run; save "
+            "them as safetensors where you trust them"
+        ) from None
     except _UNREADABLE as error:
         raise UserError(
             f"{section}.model_path: the weights in {path} could not be loaded: {_describe(error)}"
         ) from None
     model: PreTrainedModel = loaded[0]
+    mismatched = sorted(loaded[1]["mismatched_keys"], key=str)
+    if mismatched:
+        name, stored, wanted = mismatched[0]
+        raise UserError(
+            f"{section}.model_path: {path} holds {name} of shape {list(stored)}, where its config.json asks for "
+            f"{list(wanted)} ({len(mismatched)} tensors differ); use the config.json that belongs to the weights"
+        )
     missing = sorted(loaded[1]["missing_keys"])
     if missing:  # transformers would go on with random numbers in their place
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -247,6 +282,14 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     return frozenset(ids.union(found))
 
 
+def _damage(file: Path, error: Exception) -> str:
+    """Say what is wrong with a file of weights that cannot be read."""
+    with open(file, "rb") as opened:
+        if opened.read(len(LFS)) == LFS:
+            return f"{file} is a pointer of Git LFS in place of weights; run `git lfs pull` in that folder"
+    return f"the weights in {file} are damaged: {error}; fetch or copy the model again"
+
+
 def count_parameters(path: str, section: str = ACTOR) -> int | None:
     """Parameters in the safetensors files of a local folder, read from their headers; None where there are none."""
     files = sorted(Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
@@ -256,5 +299,5 @@ def count_parameters(path: str, section: str = ACTOR) -> int | None:
             with safe_open(file, framework="pt") as tensors:
                 total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            raise UserError(f"{section}.model_path: the weights in {file} are damaged: {error}") from None
+            raise UserError(f"{section}.model_path: {_damage(file, error)}") from None
     return total or None

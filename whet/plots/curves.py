@@ -35,8 +35,11 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """The run's experiment name, else its folder's."""
-        return str(self.settings.get("trainer.experiment_name") or self.folder.name)
+        """The run's experiment name; its folder's where the run was given a folder, or no name."""
+        folder = self.folder.resolve().name
+        if self.settings.get("trainer.save_checkpoint_path"):
+            return folder
+        return str(self.settings.get("trainer.experiment_name") or folder)
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """Return the points (step, value) of a metric."""

@@ -45,7 +45,7 @@ def find_function(module: ModuleType, source: RewardSource) -> Callable[..., Any
         for name, value in vars(module).items()
         if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
-    near = difflib.get_close_matches(source.function, own, n=1)
+    near = difflib.get_close_matches(source.function, own, n=1) or (own if len(own) == 1 else [])
     if near:
         hint = f"did you mean {source.path}:{near[0]}?"
     elif own:

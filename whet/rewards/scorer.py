@@ -105,6 +105,10 @@ class RewardScorer:
                     raise UserError(f"{self._label}: {result} (tried with row {row.prompt.uid})")
             if outcome.failure and is_infrastructure(outcome):
                 raise UserError(f"{outcome.detail.rstrip().rpartition('UnreachableError: ')[2]}")
+            if outcome.cause.startswith("UserError at "):  # an option of a scorer
+                wrong = " ".join(outcome.detail.rpartition("UserError: ")[2].split())
+                tried = f"tried with row {group[0].prompt.uid}; options are worker.reward.reward_function_kwargs"
+                raise UserError(f"{self._label}: {wrong} ({tried})")
             if outcome.failure:
                 self._report(group[0], outcome, "in the dry run; training goes on, failures are counted")
 

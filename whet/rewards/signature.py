@@ -179,6 +179,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 def _wrong_signature(parameters: Parameters, declared: str | None, source: RewardSource) -> str:
     takes = ", ".join(str(parameter) for parameter in parameters.values()) or "nothing"
     forms = [form for form in FORMS if declared is None or form.batch == (declared == "batch")]
+    forms.sort(key=lambda form: "response" not in form.required and "responses" not in form.required)  # simplest first
     as_type = f" as a {declared} function" if declared else ""
     return (
         f"{KEY}: {source.function} in {source.path} takes ({takes}), which cannot be called{as_type}. Accepted: "

@@ -30,7 +30,7 @@ IDLE = {
     "async/rewards_idle": "rewards",
 }
 JOINERS = "\u200c\u200d"  # format marks that ordinary text needs: Persian, Hindi, composed emoji
-VALIDATION_KNOWN = ("val/reward", "val/accuracy", "val/response_length_mean")
+VALIDATION_KNOWN = ("val/reward", "val/accuracy", "val/response_length_mean", "val/failed")
 VALIDATION_FILES = ("val/env/", "val/turns/")  # too many for a line: metrics.jsonl has them
 
 
@@ -81,6 +81,7 @@ def validation_fields(step: int, total: int, metrics: Mapping[str, float]) -> li
         _number("acc", metrics, "val/accuracy", "{:6.1%}"),
         _number("len", metrics, "val/response_length_mean", "{:4.0f}"),
         _number("turns", metrics, "val/turns/mean", "{:4.1f}"),
+        _trouble("rewards failed", metrics, "val/failed"),
         _trouble("environments failed", metrics, "val/env/failed"),
     ]
     for name in metrics:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from whet.training.teachers import Paths
 
 
+HIGHEST_LR = 0.1  # weights of a model are hardly ever larger
+
+
 @dataclass(frozen=True)
 class CheckedModel:
     """A config whose model can be trained as it says."""
@@ -74,7 +77,27 @@ def check_model(config: Config, console: Console) -> CheckedModel:
     model = find_model(config, console.note)
     adapters = policy.check_model(config, model.config)
     parts.check_lengths(config, model.config, model.tokenizer)
+    if not model.ends:
+        console.warn(
+            f"{model.path} names no token that ends a response (eos_token_id in generation_config.json, or eos_token "
+            "of the tokenizer): every response will be cut off at data.max_response_length"
+        )
+    if (remark := rate_remark(config)) is not None and not config.trainer.val_only:
+        console.warn(remark)
     return CheckedModel(config, placement, model, adapters)
+
+
+def rate_remark(config: Config) -> str | None:
+    """Return a sentence about a learning rate with which nothing can be learned; None for any other."""
+    lr = config.worker.actor.optim.lr
+    if lr == 0:
+        return "worker.actor.optim.lr=0: no weight will change, so nothing is learned"
+    if lr >= HIGHEST_LR:
+        return (
+            f"worker.actor.optim.lr={lr:g}: an update moves every weight by about that much, which destroys a model; "
+            "1e-6 is common, 1e-5 for adapters, 1e-3 for the tiny built-in models"
+        )
+    return None
 
 
 def needs_values(config: Config) -> bool:

@@ -10,6 +10,7 @@ from whet.checkpoint.manifest import Checkpoint
 from whet.config import Config
 from whet.config.files import anchored
 from whet.config.secrets import LEFT_OUT, masked
+from whet.config.values import show
 from whet.errors import UserError
 from whet.training.continuity import at
 
@@ -73,4 +74,4 @@ def _changes(
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _changes(old, new, {**new, **absolute}, written, f"{prefix}{name}.")
         elif old not in (new, absolute):
-            yield f"{prefix}{name}: {old} → {new}"
+            yield f"{prefix}{name}: {show(old)} → {show(new)}"

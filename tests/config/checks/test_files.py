@@ -17,10 +17,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "reward.py",
         "model/config.json",
         "empty/readme",
+        "adapters/adapter_config.json",
         "runs/global_step_4/w",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "link.jsonl").symlink_to("nothing.jsonl")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -68,6 +70,10 @@ def test_what_is_there_or_on_a_hub_passes(here, argument):
         ("data.train_files=data/train.jsonl,data/val.jsonl", "data.train_files=data/val.jsonl: there is no such"),
         ("data.val_files=data/gsm8k", "data.val_files=data/gsm8k: there is no such data file or folder"),
         ("data.val_files=https://host/x.jsonl", "download it and name the file"),
+        ("data.train_files=[data/train.jsonl,data/val.jsonl]", "commas between, without brackets"),
+        ("data.val_files=link.jsonl", "data.val_files=link.jsonl: this link leads to no data file or folder"),
+        ("worker.actor.model.model_path=math.jinja", "is a file; name the model's folder"),
+        ("worker.actor.model.model_path=adapters", "it holds adapters: merge them"),
         ("data.val_files=gsm8k", "a hub dataset is named org/name"),
         ("data.image_dir=math.jinja", "data.image_dir=math.jinja: there is no such folder"),
         (

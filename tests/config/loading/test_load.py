@@ -126,7 +126,10 @@ def test_values_arrive_in_their_type(argument, path, value):
         ("data.seed.deep=1", "data.seed.deep: data.seed is a single value and has no keys below it"),
         ("trainer.experiment_name=???", "trainer.experiment_name=???: still has to be filled in"),
         ("data.seed=${data.sed}", "data.seed=${data.sed}: cannot be resolved: Interpolation key 'data.sed' not found"),
-        ("data.seed=${oc.env:WHET_UNSET}", "data.seed=${oc.env:WHET_UNSET}: cannot be resolved"),
+        (
+            "data.seed=${oc.env:WHET_UNSET}",
+            "data.seed=${oc.env:WHET_UNSET}: cannot be resolved: $WHET_UNSET is not set",
+        ),
         ("data.seed=${data.seed}", "data.seed=${data.seed}: cannot be resolved"),
         ("data.seed=${", "data.seed=${: cannot be read"),
         ("data.seed=${data.shuffle}", "data.seed=true: expected an integer"),
@@ -139,10 +142,18 @@ def test_values_arrive_in_their_type(argument, path, value):
         ("~data.seed", "~data.seed: leave the key out to have its default"),
         ("data.seed =3", "expected key=value without spaces"),
         ("config=", "config=: has no value"),
+        ("--n", "--n: expected key=value; did you mean worker.rollout.n?"),
+        ("whet/quickstart", "expected key=value; a model is worker.actor.model.model_path=whet/quickstart"),
     ],
 )
 def test_a_wrong_argument_is_named(argument, message):
     assert message in error_of(argument)
+
+
+@pytest.mark.parametrize("words", [("data.seed", "=", "3"), ("data.seed=", "3"), ("data.seed", "=3")])
+def test_spaces_around_the_equals_sign_are_one_problem(words):
+    assert error_of(*words).endswith("leave out the spaces around the = and write data.seed=3")
+    assert "has no value" in error_of("data.seed=", "data.shuffle=true")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +168,8 @@ def test_a_wrong_argument_is_named(argument, message):
         ("confg=run.yaml", "config"),
         ("model=org/name", "worker.actor.model.model_path"),
         ("num_generations=8", "worker.rollout.n"),
+        ("worker.actor.optim.learning_rate=1", "worker.actor.optim.lr"),
+        ("trainer.epochs=1", "trainer.total_epochs"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(argument, meant):
@@ -171,8 +184,9 @@ def test_names_of_other_trainers_lead_to_keys():
     assert set(_SHORT.values()) <= set(all_keys())
 
 
-def test_an_unknown_key_near_nothing_says_where_the_list_is():
-    assert error_of("zzzz=1") == "unknown key zzzz; `whet config` lists every key"
+@pytest.mark.parametrize("name", ["zzzz", "trainer.foo", "worker.zzzz"])  # like others by its section alone
+def test_an_unknown_key_near_nothing_says_where_the_list_is(name):
+    assert error_of(f"{name}=1") == f"unknown key {name}; `whet config` lists every key"
 
 
 def test_config_given_twice(write):
@@ -197,6 +211,7 @@ def test_missing_file_names_its_neighbour(write, tmp_path):
         ("data:\n  image_dir:\n", "data.image_dir (FILE, line 2): has no value; write null for none"),
         ("data:\n  seed: null\n", "data.seed=null (FILE, line 2): null is not a value here"),
         ("data: 3\n", "data=3 (FILE, line 1): is a section"),
+        ("data:\n  train_files: [a, b]\n", "expected text; write them in one text, with commas between"),
         ("data:\n  seed: {a: 1}\n", "data.seed={a: 1} (FILE, line 2): expected an integer"),
         ("data:\n  seed: [1\n", "FILE, line 3: is not YAML"),
         ("data:\n\tseed: 1\n", "FILE, line 2: is not YAML"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from whet.config.checks.run import Check, known_values, run_checks, where_set
 from whet.config.files import PICKLE, is_template_text, resolve_path
 from whet.config.problems import raise_problems
 from whet.config.schema import Config
 from whet.config.schema.data import ROWS
+from whet.config.values import show
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".pkl", ".pickle", ".txt", ".gz", ".zst")
@@ -29,6 +31,9 @@ def _missing(config: Config, key: str, value: str, what: str, advice: str = "") 
 
 def _data_files(config: Config) -> Iterator[str]:
     for name, value in known_values(config.data, ("train_files", "val_files")):
+        if value.startswith("[") and value.endswith("]"):
+            yield f"data.{name}={show(value)}: write several files with commas between, without brackets"
+            continue
         specs = [value] if os.path.exists(resolve_path(config, value)) else value.split(",")
         for spec in (spec.strip() for spec in specs if spec.strip()):
             path = spec.rpartition("@")[0] or spec
@@ -88,9 +93,23 @@ def _models(config: Config) -> Iterator[str]:
         path = resolve_path(config, value)
         if os.path.isdir(path) and not _is_builtin(value):
             if not key.endswith("tokenizer_path") and not (path / "config.json").is_file():
-                yield f"{key}={value}: the folder has no config.json, so it is not a Hugging Face model folder"
+                yield (
+                    f"{key}={value}: the folder has no config.json, so it is not a Hugging Face model folder"
+                    f"{_other_folder(path)}"
+                )
+        elif os.path.isfile(path):
+            yield f"{key}={show(value)}: is a file; name the model's folder, which has a config.json"
         elif not _is_hub_id(config, value):
             yield _missing(config, key, value, "model folder", "a hub model is named org/name")
+
+
+def _other_folder(path: Path) -> str:
+    """What a folder without config.json is, where its files tell."""
+    if (path / "adapter_config.json").is_file():
+        return "; it holds adapters: merge them with their model first (whet merge)"
+    if any(path.glob("global_step_*")):
+        return "; it is a run: name a checkpoint's folder in it, global_step_N/actor/huggingface"
+    return "; GGUF files cannot be trained: name the folder they were made from" if any(path.glob("*.gguf")) else ""
 
 
 def _is_builtin(value: str) -> bool:

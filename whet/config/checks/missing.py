@@ -16,6 +16,8 @@ def missing(config: Config, key: str, value: str, what: str, advice: str = "") -
     looked = (
         f" (nor in {config.source.parent})" if config.source and not os.path.isabs(os.path.expanduser(value)) else ""
     )
+    if any(os.path.islink(path) for path in (os.path.expanduser(value), resolve_path(config, value))):
+        return f"{key}={show(value)}: this link leads to no {what}"
     sibling = _nearest_sibling(config, value)
     end = did_you_mean(sibling) if sibling or not advice else f"; {advice}"
     return f"{key}={show(value)}: there is no such {what}{looked}{end}"

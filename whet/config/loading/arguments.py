@@ -11,17 +11,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from whet.config.loading.layer import Layer, is_section, key_of, mapping_above, record, record_tree
 from whet.config.loading.yaml_file import check_yaml
-from whet.config.problems import did_you_mean, nearest_key
+from whet.config.problems import did_you_mean
 from whet.config.schema import all_keys, all_presets
 from whet.config.secrets import masked
 from whet.config.values import NULL_WORDS, Given, show
 from whet.errors import UserError
 
+MODEL = "worker.actor.model.model_path"
+
 
 def read_arguments(arguments: list[str]) -> Layer:
     """Return the layer that `key=value` arguments give; a later argument wins over an earlier one of the same name."""
     layer = Layer()
-    for argument in arguments:
+    for argument in _joined(arguments, layer):
         name = argument.partition("=")[0].strip(" -+~")
         try:
             name, text = split_argument(argument)
@@ -40,6 +42,31 @@ def read_arguments(arguments: list[str]) -> Layer:
     return layer
 
 
+def _joined(arguments: list[str], layer: Layer) -> list[str]:
+    """Return the arguments without those that spell `key = value` with spaces, each of which becomes one problem."""
+    found, rest = [], list(arguments)
+    while rest:
+        words = [rest.pop(0)]
+        count = _words_after(words[0], rest)
+        words, rest = words + rest[:count], rest[count:]
+        if count == 0:
+            found += words
+            continue
+        name, _, text = "".join(words).partition("=")
+        shown = f"{show(name)}={show(masked(text, name))}"
+        layer.refuse(UserError(f"{show(words[0])} ...: leave out the spaces around the = and write {shown}"), name)
+    return found
+
+
+def _words_after(word: str, rest: list[str]) -> int:
+    """Return how many of the following arguments belong to a known key that is written as `key = value`."""
+    if not rest or key_of(word.removesuffix("=")) not in all_keys():
+        return 0
+    if word.endswith("="):
+        return int("=" not in rest[0])
+    return 2 if rest[0] == "=" else int(rest[0].startswith("="))
+
+
 def is_config_file(argument: str) -> bool:
     """Return True for an argument that names a YAML file, as `whet train my.yaml` does."""
     return argument.endswith((".yaml", ".yml")) and ("=" not in argument or os.path.isfile(argument))
@@ -54,10 +81,12 @@ def split_argument(argument: str) -> tuple[str, str]:
         raise UserError(f"{show(argument)}: {wanted}")
     if not equals and argument.endswith((".jsonl", ".json", ".csv", ".parquet")):
         raise UserError(f"{show(argument)}: expected key=value; a data file is data.train_files={show(argument)}")
+    if not equals and (os.path.isfile(os.path.join(argument, "config.json")) or argument.startswith("whet/")):
+        raise UserError(f"{show(argument)}: expected key=value; a model is {MODEL}={show(argument)}")
     if not equals:
-        raise UserError(
-            f"{show(argument)}: expected key=value{did_you_mean(nearest_key(bare, [*all_keys(), 'config']))}"
-        )
+        from whet.config.loading.wrong_names import close_key
+
+        raise UserError(f"{show(argument)}: expected key=value{did_you_mean(close_key(bare))}")
     if bare != name:
         shown = show(masked(text, bare))
         raise UserError(

@@ -24,6 +24,7 @@ DEEPEST_BRACKETS = 20
 LONGEST = 100_000
 Path = tuple[Any, ...]  # to a value in the tree: names and indices
 OPENED = re.compile(r"\$\{[^{}]*")
+UNSET = re.compile(r"Environment variable '(.+?)' not found")
 NAMES = re.compile(r"[.\w\[\]\"'-]+")
 # Of a name that is made of other values it is not known beforehand where it leads; these resolvers take texts.
 TAKES_VALUES = re.compile(r"\$\{\s*oc\.(env|decode|create)\s*:[^{}]*")
@@ -83,7 +84,9 @@ class Interpolated:
             value = OmegaConf.select(self._tree, name)
             return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except (OmegaConfBaseException, ValueError) as error:
-            raise given.error(f"cannot be resolved: {printable(str(error).splitlines()[0])}") from error
+            unset = UNSET.search(str(error))
+            reason = f"${unset[1]} is not set" if unset else printable(str(error).splitlines()[0])
+            raise given.error(f"cannot be resolved: {reason}") from error
 
 
 class References:

@@ -15,6 +15,7 @@ from whet.config.schema import all_keys, all_presets, all_sections
 from whet.config.values import Given, read_value, show
 from whet.errors import UserError
 
+COMMAS = ("data.train_files", "data.val_files")  # which name several files in one text
 SEED = "trainer.seed"
 SEEDS = ("data.seed", "worker.rollout.seed")  # the shuffle and the first values of adapters; sampling
 
@@ -68,7 +69,8 @@ def record(given: Given, layer: Layer) -> None:
 
         layer.refuse(wrong_name(given), close_key(given.name), guessed=True)
     elif key is not None and not _may_hold(key, given.value):
-        layer.refuse(given.error(f"expected {key.expected}"), target)
+        advice = "; write them in one text, with commas between" if target in COMMAS else ""
+        layer.refuse(given.error(f"expected {key.expected}{advice}"), target)
     elif key is not None and key.kind == "dict":
         for child, item in given.value.items():
             _put(f"{target}.{child}", Given(f"{given.name}.{child}", item, given.place), layer)

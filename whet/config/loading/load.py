@@ -85,7 +85,10 @@ def _names_file(argument: str) -> bool:
 
 def _file_problems(files: list[str]) -> list[str]:
     if len(files) > 1:
-        return [f"config= is given {len(files)} times ({', '.join(map(show, files))}); keep one"]
+        return [
+            f"config= is given {len(files)} times ({', '.join(map(show, files))}); keep one, "
+            "whose `extends:` may name others"
+        ]
     if files == [""]:
         return ["config=: has no value; name a YAML file"]
     problem = text_problem(files[0]) or name_problem(files[0]) if files else None

@@ -12,6 +12,7 @@ from whet.errors import UserError
 
 # Names of the Python API and of other trainers, for which the most similar key would be a wrong guess.
 _SHORT = {
+    "n": "worker.rollout.n",
     "model": "worker.actor.model.model_path",
     "reward": "worker.reward.reward_function",
     "learning_rate": "worker.actor.optim.lr",
@@ -58,7 +59,9 @@ def close_key(name: str) -> str | None:
     """Return the key or alias that an unknown name probably means."""
     if name in _SHORT:
         return _SHORT[name]
-    root = name.partition(".")[0]
+    root, _, leaf = name.partition(".")[0], *name.rpartition(".")[1:]
     is_foreign = root in foreign_sections()
+    if leaf in _SHORT and not is_foreign and not any(key.rpartition(".")[2] == leaf for key in all_keys()):
+        return _SHORT[leaf]
     aliases = [alias for alias in ALIASES if alias.partition(".")[0] in all_sections()]
     return nearest_key(name, ALIASES if is_foreign else [*all_keys(), *aliases, "config"])

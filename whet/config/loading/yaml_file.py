@@ -203,7 +203,7 @@ def _parse(path: Path) -> tuple[Any, yaml.Node | None]:
             raise UserError(f"{path}: must hold sections such as data: and worker:")
         tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if root is not None else {}
     except UnicodeDecodeError as error:
-        raise UserError(f"config={path}: is not a UTF-8 text file") from error
+        raise UserError(f"config={path}: is not a UTF-8 text file; save it as one (encoding UTF-8)") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
