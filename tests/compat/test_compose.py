@@ -120,3 +120,36 @@ def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
     assert derived.refused == []  # a field of its dataclasses, which VPPO-RL's own file sets
     wrong = composed("+worker.rollout.n=4", "trainer.total_epochs=", system="easyr1", module="verl.trainer.main")
     assert len(wrong.refused) == 2
+
+
+def test_a_checkout_decides_which_keys_its_system_has(tmp_path: Path) -> None:
+    config = tmp_path / "verl" / "trainer" / "config"  # of an early verl, with keys of a fork
+    config.mkdir(parents=True)
+    (config / "ppo_trainer.yaml").write_text(
+        "data:\n  max_obs_length: 5\n  shuffle: true\nretriever:\n  url: http://127.0.0.1:1\n  cache: false\n"
+        "trainer:\n  total_epochs: 30\n  default_hdfs_dir: ~/copies\n"
+    )
+    found = composed(NAME, "data.max_obs_length=7", "+trainer.val_only=True", folder=tmp_path)
+    assert found.refused == []
+    assert found.own == {"data.max_obs_length", "retriever.url", "retriever.cache"}
+    assert (found.values["data.max_obs_length"], found.values["retriever.cache"]) == (7, False)
+    assert composed(NAME, "+data.shuffle=False", folder=tmp_path).refused != []  # which this file has
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "verl").rename(project / "verl")
+    (tmp_path / "inner").mkdir()
+    project.rename(tmp_path / "inner" / "verl")
+    assert composed(NAME, "retriever.url=x", folder=tmp_path / "inner").refused == []  # verl is a folder of the project
+
+
+def test_names_of_earlier_easyr1_and_of_forks(tmp_path: Path) -> None:
+    def easyr1(*arguments: str) -> Composed:
+        return composed(*arguments, system="easyr1", module="verl.trainer.main", folder=tmp_path)
+
+    older = ("worker.actor.ulysses_sequence_parallel_size=2", "worker.reward.reward_type=function")
+    assert easyr1(*older).refused == []
+    assert easyr1("worker.actor.is_noisy=true").refused != []
+    (tmp_path / "verl" / "trainer").mkdir(parents=True)
+    (tmp_path / "verl" / "trainer" / "config.py").write_text("class ActorConfig:\n    is_noisy: bool = False\n")
+    own = easyr1("worker.actor.is_noisy=true")
+    assert (own.refused, own.added) == ([], {"worker.actor.is_noisy"})

@@ -117,6 +117,12 @@ SYSTEMS = {
                     _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo"),
                     "verl",
                 ),
+                Entry(  # DAPO's trainer again, whose own file sets the losses of clip-cov and kl-cov
+                    ("recipe.entropy.main_entropy",),
+                    "train",
+                    _hydra("verl_dapo", {**_PPO, "entropy_trainer": "verl_dapo"}, _NEWER, "recipe/entropy"),
+                    "verl",
+                ),
                 Entry(
                     (
                         "verl.experimental.one_step_off_policy.main_ppo",

@@ -146,7 +146,7 @@ TRAINER: list[Row] = [
             "rejection_sample_multiplier": "trainer.rejection_sample_multiplier",
         }
     ),
-    *absent("default_hdfs_dir", "checkpoints are written to trainer.save_checkpoint_path only; leave it null"),
+    *mapped("default_hdfs_dir", "", "no copies: checkpoints are in trainer.save_checkpoint_path only", rule="hdfs"),
     *harmless(
         "rollout_data_dir validation_data_dir stats_path stats_save_freq",
         "samples are always written to the run folder here",
