@@ -57,6 +57,7 @@ def test_what_the_original_refuses_has_a_reason(argument: str, word: str) -> Non
         "hydra.run.dir=x",
         "trainer.experiment_name=${now:%Y-%m-%d}_x",
         "reward.custom_reward_function.path=x.py",  # of a later version
+        "actor_rollout_ref.actor.clip_cov_ratio=0.1",  # before it was policy_loss.clip_cov_ratio
         "model_engine=megatron",
         "hydra/job_logging=disabled",
         "trainer.profile_steps=[1,2]",  # of an earlier version
@@ -123,23 +124,20 @@ def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
 
 
 def test_a_checkout_decides_which_keys_its_system_has(tmp_path: Path) -> None:
-    config = tmp_path / "verl" / "trainer" / "config"  # of an early verl, with keys of a fork
+    code = tmp_path / "code"
+    config = code / "verl" / "trainer" / "config"  # of an early verl, with keys of a fork
     config.mkdir(parents=True)
     (config / "ppo_trainer.yaml").write_text(
         "data:\n  max_obs_length: 5\n  shuffle: true\nretriever:\n  url: http://127.0.0.1:1\n  cache: false\n"
         "trainer:\n  total_epochs: 30\n  default_hdfs_dir: ~/copies\n"
     )
-    found = composed(NAME, "data.max_obs_length=7", "+trainer.val_only=True", folder=tmp_path)
+    found = composed(NAME, "data.max_obs_length=7", "+trainer.val_only=True", folder=code)
     assert found.refused == []
     assert found.own == {"data.max_obs_length", "retriever.url", "retriever.cache"}
     assert (found.values["data.max_obs_length"], found.values["retriever.cache"]) == (7, False)
-    assert composed(NAME, "+data.shuffle=False", folder=tmp_path).refused != []  # which this file has
-    project = tmp_path / "project"
-    project.mkdir()
-    (tmp_path / "verl").rename(project / "verl")
-    (tmp_path / "inner").mkdir()
-    project.rename(tmp_path / "inner" / "verl")
-    assert composed(NAME, "retriever.url=x", folder=tmp_path / "inner").refused == []  # verl is a folder of the project
+    assert composed(NAME, "+data.shuffle=False", folder=code).refused != []  # which this file has
+    assert composed(NAME, "retriever.url=x", folder=config).refused == []  # from a folder of the checkout
+    assert composed(NAME, "retriever.url=x", folder=tmp_path).refused == []  # and from the one above it
 
 
 def test_names_of_earlier_easyr1_and_of_forks(tmp_path: Path) -> None:

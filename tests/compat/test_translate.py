@@ -87,6 +87,16 @@ def test_earlier_names_of_easyr1() -> None:
     assert {remark.key for remark in refused} == {"worker.reward.compute_score", "data.system_prompt"}
 
 
+def test_numbers_that_count_for_nothing_are_left_out() -> None:
+    found = settings(
+        f"{ACTOR}.clip_ratio=0.3", f"++{ACTOR}.clip_ratio_low=-1", "+trainer.rejection_sample_multiplier=2"
+    )
+    assert found["worker.actor.clip_ratio_low"] == 0.3
+    assert "trainer.rejection_sample_multiplier" not in found
+    kept = settings("trainer.rejection_sample=True", "trainer.rejection_sample_multiplier=2", system="or1")
+    assert (kept["trainer.rejection_sample"], kept["trainer.rejection_sample_multiplier"]) == (True, 2)
+
+
 def test_an_empty_switch_is_off() -> None:
     assert settings(f"{ACTOR}.use_kl_loss=")["algorithm.disable_kl"] is True
 

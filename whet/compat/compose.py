@@ -152,10 +152,13 @@ class _Composer:
         return made
 
     def _own_file(self, name: str) -> Path | None:
-        """Return the checkout's file of a config: in the script's folder, or where a project keeps its copy of verl."""
-        folders = (self.folder, self.folder / "verl")
-        files = (folder / place / "config" / f"{name}.yaml" for folder in folders for place in self.trees.places)
-        return next((file for file in files if file.is_file()), None)
+        """Return a checkout's file of a config: in the script's folder, above it, or the only one in a folder of it."""
+        for folder in (self.folder, *self.folder.absolute().parents):
+            files = (folder / place / "config" / f"{name}.yaml" for place in self.trees.places)
+            if found := next((file for file in files if file.is_file()), None):
+                return found
+        below = [file for place in self.trees.places for file in self.folder.glob(f"*/{place}/config/{name}.yaml")]
+        return below[0] if len(below) == 1 else None
 
     def _from_file(self, file: Path, seen: frozenset[Path] = frozenset()) -> Flat:
         """Return what a YAML file says, over the files of its defaults list."""

@@ -114,7 +114,7 @@ SYSTEMS = {
                 Entry(
                     ("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo"),
                     "train",
-                    _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo"),
+                    _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo", "recipe/dapo/src"),
                     "verl",
                 ),
                 Entry(  # DAPO's trainer again, whose own file sets the losses of clip-cov and kl-cov
