@@ -140,6 +140,19 @@ def test_a_checkout_decides_which_keys_its_system_has(tmp_path: Path) -> None:
     assert composed(NAME, "retriever.url=x", folder=tmp_path).refused == []  # and from the one above it
 
 
+def test_the_file_of_a_recipe_is_read_over_the_checkouts_own(tmp_path: Path) -> None:
+    for place, text in {
+        "verl/trainer": "actor_rollout_ref:\n  actor:\n    k_percent: 0.2\ntrainer:\n  nnodes: 3\n",
+        "recipe/dapo": "hydra:\n  searchpath: [file://verl/trainer/config]\ndefaults: [ppo_trainer, _self_]\n",
+    }.items():
+        config = tmp_path / place / "config"
+        config.mkdir(parents=True)
+        (config / ("ppo_trainer.yaml" if "verl" in place else "dapo_trainer.yaml")).write_text(text)
+    found = composed(NAME, "actor_rollout_ref.actor.k_percent=1", module="recipe.dapo.main_dapo", folder=tmp_path)
+    assert found.refused == []
+    assert (found.own, found.values["trainer.nnodes"]) == ({"actor_rollout_ref.actor.k_percent"}, 3)
+
+
 def test_names_of_earlier_easyr1_and_of_forks(tmp_path: Path) -> None:
     def easyr1(*arguments: str) -> Composed:
         return composed(*arguments, system="easyr1", module="verl.trainer.main", folder=tmp_path)

@@ -90,7 +90,10 @@ def _script(arguments: list[str]) -> int:
         print(f"left out: {call['program']} {' '.join(call['args'])[:100]}")
     if not recorded.entries:
         raise none_called(system, recorded)
-    checked = [check_command(system.name, call["module"], call["args"], Path(call["cwd"])) for call in recorded.entries]
+    checked = [
+        check_command(system.name, call["module"], call["args"], Path(call["cwd"]), launcher=call["launcher"])
+        for call in recorded.entries
+    ]
     for each in checked:
         _print(each)
     return exit_code(checked) or (2 if any(each.translation and each.translation.original for each in checked) else 0)

@@ -153,11 +153,12 @@ class _Composer:
 
     def _own_file(self, name: str) -> Path | None:
         """Return a checkout's file of a config: in the script's folder, above it, or the only one in a folder of it."""
+        places = dict.fromkeys((*self.trees.places, "verl/trainer"))
         for folder in (self.folder, *self.folder.absolute().parents):
-            files = (folder / place / "config" / f"{name}.yaml" for place in self.trees.places)
+            files = (folder / place / "config" / f"{name}.yaml" for place in places)
             if found := next((file for file in files if file.is_file()), None):
                 return found
-        below = [file for place in self.trees.places for file in self.folder.glob(f"*/{place}/config/{name}.yaml")]
+        below = [file for place in places for file in self.folder.glob(f"*/{place}/config/{name}.yaml")]
         return below[0] if len(below) == 1 else None
 
     def _from_file(self, file: Path, seen: frozenset[Path] = frozenset()) -> Flat:
@@ -180,7 +181,7 @@ class _Composer:
     def _default(self, entry: Any, file: Path, seen: frozenset[Path]) -> Flat:
         if isinstance(entry, str):
             if entry in self.trees.by_name and not (file.parent / f"{entry}.yaml").is_file():
-                return tree(self.trees.by_name[entry])
+                return self._edited(tree(self.trees.by_name[entry]), entry)
             name, _, package = entry.removesuffix(".yaml").partition("@")
             return self._below(package, file.parent / f"{name}.yaml", f"{file.name}: its defaults name {entry}", seen)
         if not isinstance(entry, dict) or len(entry) != 1:
