@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from whet.compat.shim import shimmed
 from whet.compat.systems import SYSTEMS
 
 VERL = SYSTEMS["verl"]
+ROOT = Path(__file__).parents[2]
 SCRIPT = """\
 set -ex
 cd inner
@@ -115,3 +118,13 @@ def test_mistakes_are_sentences(arguments: list[str], word: str, capfd: pytest.C
 
 def test_the_exit_code_of_the_script_is_kept() -> None:
     assert main(["as", "verl", "--", "bash", "-c", "exit 7"]) == 7
+
+
+def test_an_intercepted_call_imports_from_its_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["first", "second"])
+    monkeypatch.setattr(sys, "argv", ["entry.py", "verl", "verl.trainer.main_ppo", "[]", "data.x=1"])
+    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: seen.extend(sys.path))
+    runpy.run_path(str(ROOT / "whet" / "compat" / "shim" / "entry.py"), run_name="__main__")
+    assert seen == [str(ROOT), "second", str(tmp_path)]  # whet first, whatever the folder holds
