@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whet.cli import main
-from whet.compat.checking import Verdict
+from whet.compat.checking import Verdict, check_command
 from whet.compat.commands import check_all, read_commands
 
 CAPTURED_FILE = Path(__file__).with_name("captured.json")
@@ -55,3 +55,17 @@ def test_a_list_that_cannot_be_read(text: str, word: str, tmp_path: Path, capsys
     file.write_text(text)
     assert main(["check", "--commands", str(file)]) == 2
     assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("launcher", "devices"),
+    [
+        (("--standalone", "--nnodes=2", "--nproc_per_node", "3"), {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 3}),
+        (("--nproc-per-node=auto", "--nnodes=1:4", "--nproc_per_node"), {}),
+    ],
+)
+def test_options_of_torchrun_say_how_many_devices_there_are(launcher: tuple[str, ...], devices: dict[str, int]) -> None:
+    arguments = ["data.train_files=x", "data.val_files=x", "model.partial_pretrain=m"]
+    found = check_command("verl", "verl.trainer.fsdp_sft_trainer", arguments, Path(), launcher=launcher).translation
+    assert found is not None
+    assert {key: each.value for key, each in found.settings.items() if each.sources == ("torchrun",)} == devices

@@ -57,6 +57,7 @@ def test_what_the_original_refuses_has_a_reason(argument: str, word: str) -> Non
         "hydra.run.dir=x",
         "trainer.experiment_name=${now:%Y-%m-%d}_x",
         "reward.custom_reward_function.path=x.py",  # of a later version
+        "actor_rollout_ref.actor.clip_cov_ratio=0.1",  # before it was policy_loss.clip_cov_ratio
         "model_engine=megatron",
         "hydra/job_logging=disabled",
         "trainer.profile_steps=[1,2]",  # of an earlier version
@@ -120,3 +121,46 @@ def test_easyr1_reads_its_yaml_over_its_dataclasses(tmp_path: Path) -> None:
     assert derived.refused == []  # a field of its dataclasses, which VPPO-RL's own file sets
     wrong = composed("+worker.rollout.n=4", "trainer.total_epochs=", system="easyr1", module="verl.trainer.main")
     assert len(wrong.refused) == 2
+
+
+def test_a_checkout_decides_which_keys_its_system_has(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    config = code / "verl" / "trainer" / "config"  # of an early verl, with keys of a fork
+    config.mkdir(parents=True)
+    (config / "ppo_trainer.yaml").write_text(
+        "data:\n  max_obs_length: 5\n  shuffle: true\nretriever:\n  url: http://127.0.0.1:1\n  cache: false\n"
+        "trainer:\n  total_epochs: 30\n  default_hdfs_dir: ~/copies\n"
+    )
+    found = composed(NAME, "data.max_obs_length=7", "+trainer.val_only=True", folder=code)
+    assert found.refused == []
+    assert found.own == {"data.max_obs_length", "retriever.url", "retriever.cache"}
+    assert (found.values["data.max_obs_length"], found.values["retriever.cache"]) == (7, False)
+    assert composed(NAME, "+data.shuffle=False", folder=code).refused != []  # which this file has
+    assert composed(NAME, "retriever.url=x", folder=config).refused == []  # from a folder of the checkout
+    assert composed(NAME, "retriever.url=x", folder=tmp_path).refused == []  # and from the one above it
+
+
+def test_the_file_of_a_recipe_is_read_over_the_checkouts_own(tmp_path: Path) -> None:
+    for place, text in {
+        "verl/trainer": "actor_rollout_ref:\n  actor:\n    k_percent: 0.2\ntrainer:\n  nnodes: 3\n",
+        "recipe/dapo": "hydra:\n  searchpath: [file://verl/trainer/config]\ndefaults: [ppo_trainer, _self_]\n",
+    }.items():
+        config = tmp_path / place / "config"
+        config.mkdir(parents=True)
+        (config / ("ppo_trainer.yaml" if "verl" in place else "dapo_trainer.yaml")).write_text(text)
+    found = composed(NAME, "actor_rollout_ref.actor.k_percent=1", module="recipe.dapo.main_dapo", folder=tmp_path)
+    assert found.refused == []
+    assert (found.own, found.values["trainer.nnodes"]) == ({"actor_rollout_ref.actor.k_percent"}, 3)
+
+
+def test_names_of_earlier_easyr1_and_of_forks(tmp_path: Path) -> None:
+    def easyr1(*arguments: str) -> Composed:
+        return composed(*arguments, system="easyr1", module="verl.trainer.main", folder=tmp_path)
+
+    older = ("worker.actor.ulysses_sequence_parallel_size=2", "worker.reward.reward_type=function")
+    assert easyr1(*older).refused == []
+    assert easyr1("worker.actor.is_noisy=true").refused != []
+    (tmp_path / "verl" / "trainer").mkdir(parents=True)
+    (tmp_path / "verl" / "trainer" / "config.py").write_text("class ActorConfig:\n    is_noisy: bool = False\n")
+    own = easyr1("worker.actor.is_noisy=true")
+    assert (own.refused, own.added) == ([], {"worker.actor.is_noisy"})

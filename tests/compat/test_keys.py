@@ -35,7 +35,7 @@ TREES = {
     "sft": ("verl_fsdp_sft", "verl_sft", "verl_sft_newer", "or1_fsdp_sft"),
     "generation": ("verl_generation", "or1_generation"),
     "eval": ("verl_eval", "or1_eval"),
-    "easyr1": ("easyr1_main", "easyr1_config"),
+    "easyr1": ("easyr1_main", "easyr1_config", "easyr1_older"),
     "vppo": ("vppo_main", "vppo_config"),
 }  # fmt: skip
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from whet.compat.shim import shimmed
 from whet.compat.systems import SYSTEMS
 
 VERL = SYSTEMS["verl"]
+ROOT = Path(__file__).parents[2]
 SCRIPT = """\
 set -ex
 cd inner
@@ -24,6 +27,7 @@ ray job submit --address=http://x:1 --working-dir . -- python3 -m verl.trainer.m
 python3 -m torch.distributed.run --nproc_per_node=2 verl/trainer/sft_trainer.py x=1
 python -W ignore verl/trainer/main_generation.py data.n_samples=2
 python3 examples/data_preprocess/gsm8k.py --local_dir x
+(cd verl/trainer && python main_ppo.py data.x=1)
 PATH=/usr/bin:/bin python3 -m verl.trainer.main_ppo 'after=${oc.env:LENGTH}'
 touch done
 """
@@ -32,7 +36,7 @@ touch done
 def test_calls_are_found_in_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LENGTH", "")
-    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "verl" / "trainer").mkdir(parents=True)
     (tmp_path / "run.sh").write_text(SCRIPT)
     found = record(VERL, ["bash", "run.sh", "trainer.nnodes=2"])
     assert os.environ["LENGTH"] == "7"  # which the last call names, and the script has set
@@ -44,6 +48,7 @@ def test_calls_are_found_in_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "verl.trainer.main_eval",
         "verl/trainer/sft_trainer.py",
         "verl/trainer/main_generation.py",
+        "verl.trainer.main_ppo",
         "verl.trainer.main_ppo",
     ]
     assert found.entries[0]["args"] == ["--config-path=config", "data.max_prompt_length=7", "trainer.nnodes=2"]
@@ -100,6 +105,10 @@ def test_check_reports_a_script_and_exits_with_2_where_keys_are_refused(
         (["check", "--as", "verl"], "name a system and a script"),
         (["check", "--as", "verl", "no.sh"], "no such script"),
         (["check", "--as", "verl", "--", "true"], "called no main"),
+        (
+            ["check", "--as", "verl", "--", "python", "-m", "recipe.x.main_x"],
+            "it called recipe.x.main_x, and whet runs",
+        ),
     ],
 )
 def test_mistakes_are_sentences(arguments: list[str], word: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +118,13 @@ def test_mistakes_are_sentences(arguments: list[str], word: str, capfd: pytest.C
 
 def test_the_exit_code_of_the_script_is_kept() -> None:
     assert main(["as", "verl", "--", "bash", "-c", "exit 7"]) == 7
+
+
+def test_an_intercepted_call_imports_from_its_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["first", "second"])
+    monkeypatch.setattr(sys, "argv", ["entry.py", "verl", "verl.trainer.main_ppo", "[]", "data.x=1"])
+    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: seen.extend(sys.path))
+    runpy.run_path(str(ROOT / "whet" / "compat" / "shim" / "entry.py"), run_name="__main__")
+    assert seen == [str(ROOT), "second", str(tmp_path)]  # whet first, whatever the folder holds

@@ -50,6 +50,53 @@ def test_kl_switches_decide_which_coefficient_counts() -> None:
     assert settings("algorithm.kl_ctrl.kl_coef=0.5", system="or1")["algorithm.disable_kl"] is True
 
 
+def test_keys_that_nobody_here_knows_are_refused_unless_they_are_off(tmp_path: Path) -> None:
+    found = made("+data.mine=0", "+data.other=False", "+data.third=null")
+    assert [remark.key for remark in found.refused] == ["data.mine"]
+    assert [remark.key for remark in found.no_effect] == ["data.other", "data.third"]
+    config = tmp_path / "verl" / "trainer" / "config"
+    config.mkdir(parents=True)
+    (config / "ppo_trainer.yaml").write_text(
+        "retriever: {url: x, cache: false}\ntrainer: {default_hdfs_dir: ~/copies}\n"
+    )
+    entry = SYSTEMS["verl"].entry("verl.trainer.main_ppo")
+    assert entry is not None
+    fork = translate(SYSTEMS["verl"], entry, [NAME], tmp_path)
+    assert fork.refused == []
+    assert any(note.endswith("retriever.url") for note in fork.notes)
+    assert any("~/copies" in note for note in fork.notes)
+
+
+def test_earlier_names_of_easyr1() -> None:
+    where = {"system": "easyr1", "module": "verl.trainer.main"}
+    found = settings(
+        "worker.actor.kl_loss_coef=0.5", "worker.actor.entropy_coeff=0.25", "worker.actor.clip_ratio=0.1",
+        "worker.actor.ulysses_sequence_parallel_size=2", "worker.reward.reward_type=sequential",
+        "worker.reward.score_function=a.py:f", "trainer.total_episodes=3", "trainer.remove_previous_ckpt=true",
+        "worker.actor.offload.param_offload=true", **where,
+    )  # fmt: skip
+    assert (found["algorithm.kl_coef"], found["algorithm.kl_penalty"]) == (0.5, "low_var_kl")
+    assert (found["worker.actor.clip_ratio_low"], found["worker.actor.clip_ratio_high"]) == (0.1, 0.1)
+    assert (found["worker.actor.entropy_coeff"], found["worker.actor.ulysses_size"]) == (0.25, 2)
+    assert (found["worker.reward.reward_type"], found["worker.reward.reward_function"]) == ("sequential", "a.py:f")
+    assert (found["trainer.total_epochs"], found["trainer.save_limit"]) == (3, 1)
+    assert found["worker.actor.offload.offload_params"] is True
+    off = settings("worker.actor.kl_loss_coef=0.5", "worker.actor.use_kl_loss=false", **where)
+    assert off.get("algorithm.kl_coef") != 0.5
+    refused = made("worker.reward.compute_score=math", "data.system_prompt=x", **where).refused
+    assert {remark.key for remark in refused} == {"worker.reward.compute_score", "data.system_prompt"}
+
+
+def test_numbers_that_count_for_nothing_are_left_out() -> None:
+    found = settings(
+        f"{ACTOR}.clip_ratio=0.3", f"++{ACTOR}.clip_ratio_low=-1", "+trainer.rejection_sample_multiplier=2"
+    )
+    assert found["worker.actor.clip_ratio_low"] == 0.3
+    assert "trainer.rejection_sample_multiplier" not in found
+    kept = settings("trainer.rejection_sample=True", "trainer.rejection_sample_multiplier=2", system="or1")
+    assert (kept["trainer.rejection_sample"], kept["trainer.rejection_sample_multiplier"]) == (True, 2)
+
+
 def test_an_empty_switch_is_off() -> None:
     assert settings(f"{ACTOR}.use_kl_loss=")["algorithm.disable_kl"] is True
 

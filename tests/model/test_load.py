@@ -66,6 +66,9 @@ def test_dtype_and_override(folder: Path) -> None:
     assert model.config.rope_parameters["rope_theta"] == 5e5
     with pytest.raises(UserError, match=r"override_config: LlamaConfig has no field 'rope_tetha'"):
         load_model_config(str(folder), override={"rope_tetha": 1})
+    load_model_config(str(folder), override={"embd_pdrop": 0.0})  # of other families: there is none to turn off
+    with pytest.raises(UserError, match="has no field 'embd_pdrop'"):
+        load_model_config(str(folder), override={"embd_pdrop": 0.1})
 
 
 def test_count_parameters(folder: Path) -> None:

@@ -73,7 +73,7 @@ def _job(job: str, arguments: list[str]) -> int:
 def _script(arguments: list[str]) -> int:
     from whet.compat.checking import check_command
     from whet.compat.commands import exit_code
-    from whet.compat.recording import record, script_command
+    from whet.compat.recording import none_called, record, script_command
     from whet.compat.systems import system_of
 
     if len(arguments) < 2:
@@ -89,8 +89,11 @@ def _script(arguments: list[str]) -> int:
     for call in recorded.others:
         print(f"left out: {call['program']} {' '.join(call['args'])[:100]}")
     if not recorded.entries:
-        raise UserError(f"the script called no main of {system.title} (it ended with code {recorded.code})")
-    checked = [check_command(system.name, call["module"], call["args"], Path(call["cwd"])) for call in recorded.entries]
+        raise none_called(system, recorded)
+    checked = [
+        check_command(system.name, call["module"], call["args"], Path(call["cwd"]), launcher=call["launcher"])
+        for call in recorded.entries
+    ]
     for each in checked:
         _print(each)
     return exit_code(checked) or (2 if any(each.translation and each.translation.original for each in checked) else 0)

@@ -121,7 +121,7 @@ def _file_arguments(system: System, file: Path) -> list[str]:
 def _recorded(system: System, arguments: list[str]) -> Iterator[Call]:
     """Yield the calls that a script makes."""
     from whet.compat.migrate import Call
-    from whet.compat.recording import record, script_command
+    from whet.compat.recording import none_called, record, script_command
 
     if arguments[0] != "--" and not Path(arguments[0]).is_file():
         raise UserError(f"{arguments[0]}: there is no such script, and {system.title} has no main of this name")
@@ -130,7 +130,7 @@ def _recorded(system: System, arguments: list[str]) -> Iterator[Call]:
         raise UserError("whet migrate: nothing follows --; name a command")
     recorded = record(system, command)
     if not recorded.entries:
-        raise UserError(f"the script called no main of {system.title} (it ended with code {recorded.code})")
+        raise none_called(system, recorded)
     for call in recorded.others:
         print(f"left out: {call['program']} {' '.join(call['args'])[:100]}")
     for call in recorded.entries:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from whet.compat.systems import Entry, System, system_of
 from whet.compat.translate import arguments_of, translate
-from whet.compat.translation import Translation
+from whet.compat.translation import Setting, Translation
 from whet.config.checks.required import DATA_CHECKS, model_set
 from whet.config.checks.run import Check, run_checks
 from whet.config.jobs import JOBS, problems_of
 from whet.config.loading.load import Loaded, load
 from whet.errors import UserError
 
+_OPTIONS = {"nproc_per_node": "trainer.n_gpus_per_node", "nnodes": "trainer.nnodes"}  # of torchrun
 _NAMES: tuple[Check, ...] = (model_set, *DATA_CHECKS)
 
 
@@ -64,9 +66,18 @@ def module_name(text: str) -> str:
 
 
 def check_command(
-    system: str, module: str, arguments: list[str], folder: Path, extra: list[str] | None = None, name: str = ""
+    system: str,
+    module: str,
+    arguments: list[str],
+    folder: Path,
+    extra: list[str] | None = None,
+    name: str = "",
+    launcher: Sequence[str] = (),
 ) -> Checked:
-    """Translate a command and run every check of keys and files; nothing is loaded or written."""
+    """Translate a command and run every check of keys and files; nothing is loaded or written.
+
+    `launcher` has the options of torchrun that start the command, of which the number of processes counts.
+    """
     checked = Checked(system, module, arguments, name)
     known: System = system_of(system)
     entry = known.entry(module_name(module))
@@ -79,10 +90,24 @@ def check_command(
     try:
         checked.translation = translate(known, entry, arguments, folder)
         checked.missing += checked.translation.missing
+        for key, count in processes(launcher).items():
+            checked.translation.settings[key] = Setting(key, count, ("torchrun",), True)
         _check_config(checked, entry, extra or [])
     except UserError as error:
         checked.config.append(str(error))
     return checked
+
+
+def processes(launcher: Sequence[str]) -> dict[str, int]:
+    """Return devices by the options of torchrun; a number that it finds out itself (`auto`, 1:4) is left out."""
+    made = {}
+    for at, option in enumerate(launcher):
+        name, equals, value = option.partition("=")
+        key = _OPTIONS.get(name.lstrip("-").replace("-", "_"))
+        text = value if equals else "".join(launcher[at + 1 : at + 2])
+        if key and text.isdecimal() and int(text) > 0:
+            made[key] = int(text)
+    return made
 
 
 def _check_config(checked: Checked, entry: Entry, extra: list[str]) -> None:

@@ -29,6 +29,7 @@ class Composed:
     refused: list[str] = field(default_factory=list)  # why the original does not accept the command
     missing: list[str] = field(default_factory=list)  # files that are not on this machine
     notes: list[str] = field(default_factory=list)  # differences between versions of the system
+    own: set[str] = field(default_factory=set)  # keys that only the checkout in the script's folder has
     multirun: bool = False  # several runs in one command
 
 
@@ -50,6 +51,8 @@ class _Composer:
         self.notes: list[str] = []
         self.given: dict[str, Any] = {}
         self.added: set[str] = set()
+        self.checkout: Flat = {}  # what the checkout's own file says; empty without one
+        self.own: set[str] = set()
         self.newer: Flat = {}
         for name in trees.newer:
             self.newer |= tree(name)
@@ -76,6 +79,7 @@ class _Composer:
             self.refused,
             self.missing,
             self.notes,
+            self.own,
             self.line.multirun,
         )
 
@@ -123,9 +127,8 @@ class _Composer:
         return next((file for file in files if file.is_file()), None)
 
     def _edited(self, flat: Flat, name: str) -> Flat:
-        """Return the packaged tree with what a checkout in the script's folder has changed in its own file."""
-        files = (self.folder / place / "config" / f"{name}.yaml" for place in self.trees.places)
-        file = next((file for file in files if file.is_file()), None)
+        """Return the packaged tree with what a checkout in the script's folder has changed and added in its file."""
+        file = self._own_file(name)
         if file is None:
             return flat
         reader = _Composer(self.trees, CommandLine(), self.folder)
@@ -140,7 +143,23 @@ class _Composer:
             if key in found and found[key] != flat[key] and key in theirs and theirs[key] != ours.get(key)
         }
         self.given |= changed
-        return flat | changed
+        self.checkout = found
+        self.own = {newer_name(key) for key in found} - {*flat, *_sections(flat)}
+        made = flat | changed
+        for key in found:
+            if newer_name(key) in self.own:
+                _put(made, newer_name(key), theirs[key], [])
+        return made
+
+    def _own_file(self, name: str) -> Path | None:
+        """Return a checkout's file of a config: in the script's folder, above it, or the only one in a folder of it."""
+        places = dict.fromkeys((*self.trees.places, "verl/trainer"))
+        for folder in (self.folder, *self.folder.absolute().parents):
+            files = (folder / place / "config" / f"{name}.yaml" for place in places)
+            if found := next((file for file in files if file.is_file()), None):
+                return found
+        below = [file for place in places for file in self.folder.glob(f"*/{place}/config/{name}.yaml")]
+        return below[0] if len(below) == 1 else None
 
     def _from_file(self, file: Path, seen: frozenset[Path] = frozenset()) -> Flat:
         """Return what a YAML file says, over the files of its defaults list."""
@@ -162,7 +181,7 @@ class _Composer:
     def _default(self, entry: Any, file: Path, seen: frozenset[Path]) -> Flat:
         if isinstance(entry, str):
             if entry in self.trees.by_name and not (file.parent / f"{entry}.yaml").is_file():
-                return tree(self.trees.by_name[entry])
+                return self._edited(tree(self.trees.by_name[entry]), entry)
             name, _, package = entry.removesuffix(".yaml").partition("@")
             return self._below(package, file.parent / f"{name}.yaml", f"{file.name}: its defaults name {entry}", seen)
         if not isinstance(entry, dict) or len(entry) != 1:
@@ -228,7 +247,8 @@ class _Composer:
         if override.mode == "" and not exists and key not in self.newer:
             near = did_you_mean(nearest_key(key, flat))
             self.refused.append(f"{override.written}: there is no key {key} (a new one is added by +{key}=...){near}")
-        if override.mode == "+" and exists and not isinstance(value, dict) and (below or flat[key] not in (None, {})):
+        there = exists and (not self.checkout or key in self.checkout or key in _sections(self.checkout))
+        if override.mode == "+" and there and not isinstance(value, dict) and (below or flat[key] not in (None, {})):
             self.refused.append(
                 f"{override.written}: {key} is there already, and + adds new keys only; leave out the +"
             )
@@ -251,9 +271,14 @@ def _put(flat: Flat, key: str, value: Any, below: list[str]) -> None:
     flat[key] = value
 
 
+def _sections(keys: Iterable[str]) -> set[str]:
+    """Return the names of all sections above keys."""
+    return {".".join(key.split(".")[:length]) for key in keys for length in range(1, key.count(".") + 1)}
+
+
 def _without(flat: Flat, later: Iterable[str]) -> Flat:
     """Return the tree without keys that are above or below later ones."""
-    above = {".".join(key.split(".")[:length]) for key in later for length in range(1, key.count(".") + 1)}
+    above = _sections(later)
     return {key: value for key, value in flat.items() if key not in above}
 
 

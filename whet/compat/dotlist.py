@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ def compose_dotlist(dataclasses: str, shipped: str, shipped_path: str, arguments
     `dataclasses` and `shipped` name the trees of the system's own defaults and of the YAML file in its checkout.
     """
     flat, refused, missing = tree(dataclasses), list[str](), list[str]()
+    older, fields = tree("easyr1_older"), _fields(folder)
+    added = set[str]()
     given: dict[str, Any] = {}
     values: Flat = {}
     for argument in arguments:
@@ -40,18 +44,27 @@ def compose_dotlist(dataclasses: str, shipped: str, shipped_path: str, arguments
         if not argument.startswith("config="):
             values |= _argument(argument, refused)
     for key, value in values.items():
-        _take(flat, given, key, value, refused)
+        if key not in flat and key not in older and key.rpartition(".")[2] in fields:
+            added.add(key)  # of a fork
+        _take(flat, given, key, value, refused, older.keys() | added)
     try:
         made = resolved(flat)
     except UserError as error:
         refused.append(str(error))
         made = {key: None if "${" in str(value) else value for key, value in flat.items()}
-    return Composed(made, {key: made[key] for key in given if key in made}, set(), tree(dataclasses), refused, missing)
+    return Composed(made, {key: made[key] for key in given if key in made}, added, tree(dataclasses), refused, missing)
 
 
-def _take(flat: Flat, given: dict[str, Any], key: str, value: Any, refused: list[str]) -> None:
+def _fields(folder: Path) -> set[str]:
+    """Return names of the fields of dataclasses in a checkout's config.py files; empty where there is no checkout."""
+    files = (folder / "verl").rglob("config.py") if (folder / "verl" / "trainer" / "config.py").is_file() else ()
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
+    return {name for text in texts for name in re.findall(r"^    (\w+): ", text, re.MULTILINE)}
+
+
+def _take(flat: Flat, given: dict[str, Any], key: str, value: Any, refused: list[str], others: Collection[str]) -> None:
     is_open = any(key == name or key.startswith(f"{name}.") for name in _OPEN)
-    if key not in flat and key not in DERIVED and not is_open:
+    if key not in flat and key not in DERIVED and key not in others and not is_open:
         near = did_you_mean(nearest_key(key, flat))
         refused.append(f"{key}: there is no such key{near}")
         return

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-# Names of verl 0.9.1 and later, and where 0.8 has the same key; those that end in a dot stand for all keys below.
+# Names of other versions of verl, and where 0.8 has the same key; those that end in a dot or _ stand for all that
+# begin so.
+_LOSS = "actor_rollout_ref.actor"  # where clip-cov and kl-cov had their keys when they were published
 _MOVED = {
+    f"{_LOSS}.loss_mode": f"{_LOSS}.policy_loss.loss_mode",
+    f"{_LOSS}.clip_cov_": f"{_LOSS}.policy_loss.clip_cov_",
+    f"{_LOSS}.ppo_kl_coef": f"{_LOSS}.policy_loss.ppo_kl_coef",
     "reward.custom_reward_function.": "custom_reward_function.",
     "reward.reward_manager.name": "reward_model.reward_manager",
     "reward.reward_manager.": "reward_manager.",
@@ -18,8 +23,8 @@ MEGATRON_GROUPS = ("engine", "model_engine", "actor", "critic", "ref", "reward_m
 
 
 def newer_name(key: str) -> str:
-    """Return the name that verl 0.8 has for a key of a later version; any other key as it is."""
+    """Return the name that verl 0.8 has for a key of another version; any other key as it is."""
     for later, earlier in _MOVED.items():
-        if key == later or (later.endswith(".") and key.startswith(later)):
+        if key == later or (later.endswith((".", "_")) and key.startswith(later)):
             return earlier + key[len(later) :]
     return key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,21 @@ def record(system: System, command: list[str]) -> Recorded:
     for call in calls:
         os.environ.update(call.get("variables", {}))
     return Recorded([call for call in calls if call["entry"]], [call for call in calls if not call["entry"]], code)
+
+
+def none_called(system: System, recorded: Recorded) -> UserError:
+    """Return the error of a script that called no main of a system."""
+    called = [name for call in recorded.others if (name := _main_named(call["args"]))]
+    mains = ", ".join(entry.modules[0] for entry in system.entries)
+    named = f"; it called {', '.join(dict.fromkeys(called))}, and whet runs {mains}" if called else ""
+    failed = "; what the script wants behind its name goes there here too" if recorded.code else ""
+    return UserError(f"the script called no main of {system.title} (it ended with code {recorded.code}){named}{failed}")
+
+
+def _main_named(arguments: list[str]) -> str:
+    """Return the module or file of a call of python if it is named as mains and trainers are."""
+    target = next((each for each in arguments if not each.startswith("-")), "")
+    return target if re.search(r"(main|train|merge)\w*(\.py)?$", target) else ""
 
 
 def script_command(arguments: list[str]) -> list[str]:

@@ -114,7 +114,13 @@ SYSTEMS = {
                 Entry(
                     ("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo"),
                     "train",
-                    _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo"),
+                    _hydra("verl_dapo", _PPO, _NEWER, "recipe/dapo", "recipe/dapo/src"),
+                    "verl",
+                ),
+                Entry(  # DAPO's trainer again, whose own file sets the losses of clip-cov and kl-cov
+                    ("recipe.entropy.main_entropy",),
+                    "train",
+                    _hydra("verl_dapo", {**_PPO, "entropy_trainer": "verl_dapo"}, _NEWER, "recipe/entropy"),
                     "verl",
                 ),
                 Entry(

@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("Generation: main_generation", "generation", ("verl_generation",)),
         ("Evaluation: main_eval", "eval", ("verl_eval",)),
     ),
-    "easyr1": (("Training: verl.trainer.main", "easyr1", ("easyr1_main", "easyr1_config")),),
+    "easyr1": (("Training: verl.trainer.main", "easyr1", ("easyr1_main", "easyr1_config", "easyr1_older")),),
     "vppo": (("Training: verl.trainer.main", "vppo", ("vppo_main", "vppo_config")),),
     "or1": (
         ("Training: main_ppo", "or1", ("or1_main_ppo", "or1_megatron")),

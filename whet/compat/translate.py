@@ -18,6 +18,7 @@ from whet.config.objectives import objective_settings
 from whet.config.schema import Config, all_keys
 
 _RULES = ("objective", "optimization", "sizes", "placement", "sampling", "rewards", "other_jobs", "rows", "easyr1")
+_MOST_NAMES = 12  # unknown keys of a checkout that are listed
 # Rules that read what others set come last, in this order.
 _LATE = ("micro_batches", "megatron", "length", "correction", "staleness", "validation")
 
@@ -39,6 +40,8 @@ def translate(system: System, entry: Entry, arguments: list[str], folder: Path, 
     there = There(composed)
     here = Here(there, made)
     rules = _rows(entry.rows(), composed, made, here)
+    if unknown := _unknown(entry.rows(), composed):
+        here.note(unknown)
     for name in _RULES:
         import_module(f"whet.compat.rules.{name}")
     for name in sorted((*rules, *entry.rules), key=lambda name: _LATE.index(name) if name in _LATE else -1):
@@ -55,7 +58,9 @@ def _rows(table: Table, composed: Composed, made: Translation, here: Here) -> li
         row = table.find(key, key not in composed.added)
         given = key in composed.given
         if row is None:
-            if given:
+            if given and _is_off(value):
+                made.no_effect.append(Remark(key, value, "not known here, and off"))
+            elif given:
                 made.refused.append(Remark(key, value, "not known here: whet has no key for it; leave it out"))
         elif row.rule:
             rules[row.rule] = None
@@ -70,6 +75,26 @@ def _rows(table: Table, composed: Composed, made: Translation, here: Here) -> li
         elif given:
             made.no_effect.append(Remark(key, value, "asks for nothing"))
     return list(rules)
+
+
+def _is_off(value: Any) -> bool:
+    return value is None or value is False or value in ("", [], {})
+
+
+def _unknown(table: Table, composed: Composed) -> str:
+    """Return a sentence about keys that only the checkout's own file has and that nobody here knows; empty for none."""
+    names = [
+        key
+        for key in sorted(composed.own - composed.given.keys())
+        if table.find(key) is None and not _is_off(composed.values.get(key))
+    ]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"the checkout's own file has keys that are not known here, and whatever they switch on is not here: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}"
+        if names
+        else ""
+    )
 
 
 def _copy(row: Row, key: str, value: Any, made: Translation, here: Here) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from whet.model.vision import RowMedia
 
 # What reading a missing, damaged or foreign file can raise.
+_DROPOUTS = ("dropout", "pdrop")  # how fields end that a model without dropout lacks
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -106,6 +107,8 @@ def load_model_config(
         raise _unread(error, "model", path, f"{section}.model_path") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
+            if name.endswith(_DROPOUTS) and value == 0:  # DAPO's scripts name those of other families too
+                continue
             raise UserError(f"{section}.override_config: {type(config).__name__} has no field {name!r}")
         try:
             setattr(config, name, value)

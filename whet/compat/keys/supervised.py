@@ -85,7 +85,6 @@ SFT = Table(
     absent(
         "trainer.resume_path", "set trainer.resume_mode, or name a checkpoint of whet's by trainer.load_checkpoint_path"
     ),
-    mapped("trainer.default_hdfs_dir", "", "copies go nowhere; its usual value is no folder of yours", rule="hdfs"),
     under("trainer", TRAINER),
     harmless("ray_kwargs* hydra.*", "how its processes are started"),
 )

@@ -140,13 +140,13 @@ TRAINER: list[Row] = [
     *mapped("max_actor_ckpt_to_keep", "trainer.save_limit", "null = -1", value="all_if_null"),
     *harmless("max_critic_ckpt_to_keep", "one checkpoint holds both here"),
     *mapped("device", "trainer.device", "cuda where a command says so; npu is not here", rule="device"),
-    *renamed(
-        {
-            "rejection_sample": "trainer.rejection_sample",
-            "rejection_sample_multiplier": "trainer.rejection_sample_multiplier",
-        }
+    *mapped(
+        "rejection_sample rejection_sample_multiplier",
+        "trainer.rejection_sample trainer.rejection_sample_multiplier",
+        "the multiplier counts with rejection_sample only",
+        rule="rejection",
     ),
-    *absent("default_hdfs_dir", "checkpoints are written to trainer.save_checkpoint_path only; leave it null"),
+    *mapped("default_hdfs_dir", "", "no copies: checkpoints are in trainer.save_checkpoint_path only", rule="hdfs"),
     *harmless(
         "rollout_data_dir validation_data_dir stats_path stats_save_freq",
         "samples are always written to the run folder here",

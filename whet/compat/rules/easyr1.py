@@ -88,6 +88,42 @@ def _frequencies(there: There, here: Here) -> None:
         here.set(key, value if value > 0 else -1, key)
 
 
+@rule("kl_of_actor")
+def _kl_of_actor(there: There, here: Here) -> None:
+    """In the first versions the loss had a coefficient and an estimator of its own, and a switch of the actor."""
+    coef, kind, switch = (f"worker.actor.{name}" for name in ("kl_loss_coef", "kl_loss_type", "use_kl_loss"))
+    if not there.is_given(coef, kind):
+        here.idle(switch, "read by nobody there: the key of the same name in algorithm counts")
+        return
+    in_loss = there.on(switch) if there.is_given(switch) else True
+    here.set("algorithm.use_kl_loss", in_loss, switch)
+    if in_loss:
+        here.set("algorithm.kl_coef", there.number(coef, 0.001), coef)
+        here.set("algorithm.kl_penalty", there.text(kind, "low_var_kl"), kind)
+
+
+@rule("older_reward")
+def _older_reward(there: There, here: Here) -> None:
+    """A function of one sample, or of all; its older names."""
+    kind = there.text("worker.reward.reward_type")
+    if kind in ("batch", "sequential"):
+        here.set("worker.reward.reward_type", kind, "worker.reward.reward_type")
+    else:
+        here.idle("worker.reward.reward_type", "whet looks whether the function takes one sample or all")
+    for name in ("function", "function_kwargs"):
+        if value := there.get(f"worker.reward.score_{name}"):
+            here.set(f"worker.reward.reward_{name}", value, f"worker.reward.score_{name}")
+
+
+@rule("older_saves")
+def _older_saves(there: There, here: Here) -> None:
+    key = "trainer.remove_previous_ckpt"
+    if there.on(key):
+        here.set("trainer.save_limit", 1, key)
+    else:
+        here.idle(key, "all checkpoints are kept")
+
+
 @rule("fp32_weights")
 def _fp32_weights(there: There, here: Here) -> None:
     """Skywork-OR1 trains fp32 weights, and has no key for it in its file."""

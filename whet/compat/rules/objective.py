@@ -74,6 +74,8 @@ def _clip(there: There, here: Here) -> None:
     for side in ("low", "high"):
         name = f"{_ACTOR}.clip_ratio_{side}"
         own = there.values.get(name)
+        if isinstance(own, int | float) and own < 0:  # none, in forks
+            own = None
         source = f"{_ACTOR}.clip_ratio" if own is None else name
         value = both if own is None else own
         if side == "low" and isinstance(value, int | float) and value > 1:

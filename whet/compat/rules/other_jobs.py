@@ -9,8 +9,6 @@ from whet.compat.rules.rule import rule
 from whet.compat.rules.sampling import choose_engine, engine_size
 from whet.compat.translation import Here, There
 
-_HDFS_DEFAULT = "hdfs://tmp/"
-
 
 @rule("sft_columns")
 def _sft_columns(there: There, here: Here) -> None:
@@ -83,13 +81,14 @@ def _torchrun_devices(there: There, here: Here) -> None:
 
 @rule("hdfs")
 def _hdfs(there: There, here: Here) -> None:
-    folder = there.get("trainer.default_hdfs_dir")
-    if folder and not str(folder).startswith(_HDFS_DEFAULT):
-        here.refuse(
-            "trainer.default_hdfs_dir", "checkpoints are written to trainer.save_checkpoint_path only; set it to null"
-        )
+    """A second place for checkpoints; verl's own trainer passes it on, and with FSDP nothing is written there."""
+    key = "trainer.default_hdfs_dir"
+    if not there.is_given(key):
+        return
+    if folder := there.text(key):
+        here.note(f"{key}: no copy of a checkpoint is made in {folder}; all are in trainer.save_checkpoint_path")
     else:
-        here.idle("trainer.default_hdfs_dir", "checkpoints are written to trainer.save_checkpoint_path")
+        here.idle(key, "checkpoints are written to trainer.save_checkpoint_path")
 
 
 @rule("output")

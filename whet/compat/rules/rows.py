@@ -24,3 +24,15 @@ def _chat_template_args(there: There, here: Here) -> None:
     made = (whole if isinstance(whole, dict) else {}) | given
     if made:
         here.set("data.chat_template_args", made, _ARGS, *(f"{_ARGS}.{name}" for name in given))
+
+
+@rule("rejection")
+def _rejection(there: There, here: Here) -> None:
+    """Groups without differences are dropped, from a batch that is larger by a factor."""
+    key = "trainer.rejection_sample"
+    if not there.on(key):
+        here.idle(f"{key}_multiplier", "counts only with rejection_sample=True")
+        return
+    here.set(key, True, key)
+    if (factor := there.count(f"{key}_multiplier", 1)) != 1:
+        here.set(f"{key}_multiplier", factor, f"{key}_multiplier")

@@ -29,8 +29,10 @@ def main(program: str, arguments: list[str]) -> int:
     module, rest = _target(arguments)
     if module in _TORCHRUN:
         return _torchrun(told, rest)
-    if _is_entry(told, module):
-        return _enter(told, module, rest, [])
+    if entry := _entry(told, module):
+        return _enter(told, entry, rest, [])
+    if re.match(r"(verl|recipe)\w*\.(\w+\.)*\w*main\w*$", module) and not told["record"]:
+        print(f"whet as: {module} is no main that whet runs; it is run as it is", file=sys.stderr, flush=True)
     return _real(told, program, arguments)
 
 
@@ -56,16 +58,25 @@ def _target(arguments: list[str]) -> tuple[str, list[str]]:
     return "", []
 
 
-def _is_entry(told: dict, module: str) -> bool:
+def _entry(told: dict, module: str) -> str:
+    """Return the main that a module or a file names, also from within its folder (`cd verl/trainer`), or nothing."""
+    if not module or module.startswith("-"):
+        return ""
+    if _among(told["modules"], module):
+        return module
+    return _among(told["modules"], os.path.join(os.getcwd(), module))
+
+
+def _among(mains: list[str], module: str) -> str:
     name = module.removesuffix(".py").replace("/", ".").lstrip(".")
-    return bool(name) and any(name == known or name.endswith(f".{known}") for known in told["modules"])
+    return next((known for known in mains if name == known or name.endswith(f".{known}")), "")
 
 
 def _torchrun(told: dict, arguments: list[str]) -> int:
     for at, argument in enumerate(arguments):
-        if _is_entry(told, argument):
+        if entry := _entry(told, argument):
             launcher = [each for each in arguments[:at] if each not in ("-m", "--module")]
-            return _enter(told, argument, arguments[at + 1 :], launcher, torchrun=True)
+            return _enter(told, entry, arguments[at + 1 :], launcher, torchrun=True)
     return _real(told, "torchrun", arguments)
 
 
