@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,12 @@ from patience import PATIENCE, eventually
 from serving.serving import Server, running, served, started
 from tiny_models import MakeTiny
 
+from whet.errors import UserError
 from whet.rollout.engine import Piece, SamplingParams
 from whet.serving.process.backend import ProcessBackend, _Incoming
+from whet.serving.process.boot import end_with
 from whet.serving.process.child import EngineHost, Outlet
-from whet.serving.process.wire import Add, Addition, Drop, Grown, Inbound, Up, messages, send
+from whet.serving.process.wire import Add, Addition, Drop, Failed, Grown, Inbound, Up, messages, send
 from whet.types import Prompt
 
 COMPLETIONS = "/v1/completions"
@@ -105,6 +110,35 @@ def test_responses_that_nobody_reads_are_dropped(folder: Path) -> None:
         assert here.idle()
 
 
+def test_other_prompts_of_a_request_that_failed_are_dropped(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, running(folder) as here:
+        backend: Any = here.service.backend
+        host, params = EngineHost(backend, Outlet(theirs)), SamplingParams(n=32, max_tokens=400, ignore_eos=True)
+        with backend.engine.pause():
+            host.take(Add(3, [Prompt("a", [9, 40], ""), Prompt("b", [9, 41], "")], params, [0, 32], True))
+            refused, other = host._feeds[3].requests
+            refused.error = UserError("there is no memory left")
+        (failed,) = list(itertools.islice(messages(ours, Inbound(bytearray())), 1))
+        assert failed == Failed(3, "there is no memory left", True)
+        assert here.idle()
+        assert {each.finish for each in other.sequences} == {"abort"}
+
+
+def test_the_process_ends_as_soon_as_its_server_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    for leave in (socket.socket.close, lambda side: side.shutdown(socket.SHUT_RDWR)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            watch = threading.Thread(target=end_with, args=(theirs,))
+            watch.start()
+            ours.sendall(b"a message that nobody has read yet")
+            leave(ours)
+            watch.join(PATIENCE)
+    assert ended == [0, 0]
+
+
 @pytest.mark.slow
 def test_the_engine_ends_with_its_server(folder: Path) -> None:
     with started(str(folder), "serve.port=0", "serve.engine_process=true") as server:
@@ -144,11 +178,13 @@ def test_messages_come_whole_however_they_are_cut() -> None:
     assert found == [Up(number, True, 7) for number in range(3)]
 
 
-def test_requests_fail_and_the_server_knows_why_when_the_engine_was_killed(apart: Server) -> None:
+def test_requests_fail_and_the_server_knows_why_when_the_engine_was_killed(apart: Server, folder: Path) -> None:
     backend = apart.service.backend
     assert isinstance(backend, ProcessBackend)
     backend.process.kill()
     assert eventually(lambda: apart.service.failure is not None)
     assert "was killed by SIGKILL" in str(apart.service.failure)
     answer = apart.complete(**GREEDY)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_failed")
+    update = apart.post("/v1/weights", {"path": str(folder)})
+    for each in (answer, update):
+        assert (each.status_code, each.json()["error"]["code"]) == (500, "engine_failed")

@@ -39,7 +39,11 @@ def _run(arguments: list[str]) -> int:
 
     from whet.serving.server import serve
 
-    serve(config, lambda text: print(text, flush=True))
+    try:
+        serve(config, lambda text: print(text, flush=True))
+    except KeyboardInterrupt:  # before the server takes signals itself
+        print("stopped before it served", flush=True)
+        return 130
     return 0
 
 

@@ -19,7 +19,7 @@ from whet.chat.calls.format import thoughts_only
 from whet.errors import UserError
 from whet.rollout.engine import EngineGoneError
 from whet.serving.answers import Usage
-from whet.serving.errors import ApiError
+from whet.serving.errors import ApiError, engine_gone
 from whet.serving.formats import Form
 from whet.serving.gate import Ticket
 from whet.serving.guard import ClientGoneError, guarded
@@ -64,7 +64,7 @@ class Answering(Generic[R]):
         try:
             await guarded(self._answer(size), receive, self._ticket, deadline)
         except EngineGoneError:
-            await self._fail(ApiError(500, "the engine has ended, and the server ends with it", "engine_failed"))
+            await self._fail(engine_gone())
         except UserError as error:
             await self._fail(ApiError(400, str(error)))
         except ApiError as error:

@@ -41,6 +41,11 @@ class ApiError(Exception):
         return b"data: " + self.answer.model_dump_json().encode() + b"\n\n"
 
 
+def engine_gone() -> ApiError:
+    """An answer that cannot come, because the engine has ended."""
+    return ApiError(500, "the engine has ended, and the server ends with it", "engine_failed")
+
+
 def come_back(status: int, message: str, code: str, seconds: float) -> ApiError:
     """An answer that asks the client to try again later."""
     return ApiError(status, message, code, headers={"Retry-After": str(max(1, math.ceil(seconds)))})

@@ -7,11 +7,12 @@ second one ends the process at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
@@ -46,9 +47,14 @@ def serve(config: Config, say: Callable[[str], None]) -> None:
     try:
         service = open_service(config, token or secrets.token_urlsafe(32), say)
         try:
-            listening.listen(_BACKLOG)  # whoever reads that it serves may connect at once
-            _announce(service, listening, None if token else service.token, say)
-            _run(service, listening, say)
+            server = _Server(server_options(service), service, say)
+            with server.heeding_signals():
+                listening.listen(_BACKLOG)  # whoever reads that it serves may connect at once
+                _announce(service, listening, None if token else service.token, say)
+                asyncio.run(server.serve(sockets=[listening]))
+            if service.failure is not None:
+                raise UserError(service.failure)
+            say("ended")
         finally:
             service.close()
     finally:
@@ -79,20 +85,6 @@ def _announce(service: Service, listening: socket.socket, token: str | None, say
     say(f"serving {service.name} at http://{host}:{port}/v1")
 
 
-def _run(service: Service, listening: socket.socket, say: Callable[[str], None]) -> None:
-    server = _Server(server_options(service), service, say)
-    # uvicorn raises the signal again once it has ended; without these that would skip closing the engine.
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        asyncio.run(server.serve(sockets=[listening]))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if service.failure is not None:
-        raise UserError(service.failure)
-    say("ended")
-
-
 def server_options(service: Service) -> uvicorn.Config:
     """Return uvicorn's options for a service, with the limits of its connections."""
     settings, gate = service.config.serve, service.gate
@@ -109,6 +101,7 @@ def server_options(service: Service) -> uvicorn.Config:
         http=limited_connection(limits),
         ws="none",
         lifespan="off",
+        log_config=None,  # uvicorn's own needs a stdout, which may be closed
         log_level="error",  # warnings are about what strangers send, as often as they like
         access_log=False,
         server_header=False,
@@ -143,6 +136,19 @@ class _Server(uvicorn.Server):
         self._service, self._say = service, say
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @contextlib.contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """Handle signals inside the context: uvicorn does so while it serves, and raises them again afterwards.
+
+        Without this one that comes before would skip ending, and one that is raised again closing the engine.
+        """
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Remember the loop that signals must reach."""
         self._loop = asyncio.get_running_loop()
@@ -154,7 +160,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal takes no more requests and gives those there are some time."""
-        if self._loop is not None and not self._service.gate.ending:
+        if self._loop is not None and self._loop.is_running() and not self._service.gate.ending:
             self._service.gate.ending = True
             self._loop.call_soon_threadsafe(self._end_requests)
             super().handle_exit(signal.SIGTERM, frame)

@@ -13,7 +13,7 @@ from whet.config import resolve_path
 from whet.errors import UserError
 from whet.rollout.engine import EngineGoneError
 from whet.serving.answers import WeightsAnswer
-from whet.serving.errors import ApiError, come_back
+from whet.serving.errors import ApiError, come_back, engine_gone
 from whet.serving.naming import model_folder
 from whet.serving.requests import WeightsRequest
 from whet.serving.service import Service
@@ -29,16 +29,23 @@ async def update_weights(service: Service, request: WeightsRequest) -> WeightsAn
         began = time.monotonic()
         folder = _allowed_folder(service, request.path)
         version = service.version + 1 if request.version is None else request.version
-        read = await _read(service, folder)
         try:
-            async with service.gate.alone(CUT if request.in_flight == "cut" else None):
-                await service.backend.use_weights(read, version)
-        finally:
-            service.backend.drop_weights(read)
+            await _replace(service, folder, version, CUT if request.in_flight == "cut" else None)
+        except EngineGoneError:
+            raise engine_gone() from None
         service.path = folder
         service.metrics.count("whet_weight_updates_total")
         seconds = round(time.monotonic() - began, 3)
         return WeightsAnswer(path=str(folder), version=version, seconds=seconds)
+
+
+async def _replace(service: Service, folder: Path, version: int, cut: ApiError | None) -> None:
+    read = await _read(service, folder)
+    try:
+        async with service.gate.alone(cut):
+            await service.backend.use_weights(read, version)
+    finally:
+        service.backend.drop_weights(read)
 
 
 async def _read(service: Service, folder: Path) -> object:

@@ -41,9 +41,9 @@ from whet.types import Prompt
 
 # The same modules as here, whatever is in the working directory.
 _BOOT = """import sys; sys.path[:] = sys.argv[2:]
-from whet.serving.process.child import main; main(int(sys.argv[1]))"""
+from whet.serving.process.boot import main; main(int(sys.argv[1]))"""
 _AT_ONCE = 1 << 20  # bytes that are read between two turns of the event loop
-_GRACE = 10.0  # seconds to end after the server has let go
+_GRACE = 10.0  # seconds to end after the server has let go, which takes a moment unless something is wrong
 _MOMENT = 2.0
 
 

@@ -1,7 +1,8 @@
 """The engine's process, which the server starts.
 
-Three threads: this one takes messages, the engine's own writes, and one sends what was written. A step of the engine is
-one message, whatever the number of responses; while the server is behind, steps add up to fewer messages.
+Three threads besides the one of `boot.py`: this one takes messages, the engine's own writes, and one sends what was
+written. A step of the engine is one message, whatever the number of responses; while the server is behind, steps add up
+to fewer messages.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -41,10 +41,8 @@ from whet.serving.process.wire import (
 )
 
 
-def main(descriptor: int) -> None:
-    """Serve one server, until it has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
-    connection = socket.socket(fileno=descriptor)
+def serve_one(connection: socket.socket) -> None:
+    """Do what one server asks for, until it has gone."""
     inbound = messages(connection, Inbound(bytearray()))
     opening = next(inbound, None)
     if not isinstance(opening, Open):
@@ -60,7 +58,7 @@ def main(descriptor: int) -> None:
     with contextlib.suppress(OSError):  # the server was killed
         for message in inbound:
             host.take(message)
-    os._exit(0)  # nobody waits for what is being written
+    os._exit(0)  # as in `end_with`
 
 
 def _opened(opening: Open) -> LocalBackend:
@@ -131,6 +129,7 @@ class Feed(Reader):
             pieces = self.additions(self._parts)
         except Exception as error:
             self._gone(number)
+            self.follow(())  # those that went on were let go, which is no news
             self._outlet.send(failure(number, error))
             return
         self._outlet.add([Addition(number, p.prompt, p.index, p.ids, p.log_probs, p.tops, p.finish) for p in pieces])
@@ -154,23 +153,24 @@ class EngineHost:
         if isinstance(message, Add):
             self._add(message)
         elif isinstance(message, Drop):
-            if (feed := self._feeds.pop(message.number, None)) is not None:
-                self._engine.leave(feed.requests)
+            self._drop(message.number)
         elif isinstance(message, Read | Use | Forget):
             self._work.put(message)
         else:
             raise TypeError(f"no message of a server: {type(message).__name__}")
 
     def _add(self, added: Add) -> None:
-        feed = self._feeds[added.number] = Feed(self._outlet, added, self._forget)
+        feed = self._feeds[added.number] = Feed(self._outlet, added, self._drop)
         try:
             feed.ask(self._engine, added.prompts, added.params, added.sample_ids)
         except Exception as error:
-            self._forget(added.number)
+            self._drop(added.number)
             self._outlet.send(failure(added.number, error))
 
-    def _forget(self, number: int) -> None:
-        self._feeds.pop(number, None)
+    def _drop(self, number: int) -> None:
+        """Write no more of the responses to a message; called in any thread."""
+        if (feed := self._feeds.pop(number, None)) is not None:
+            self._engine.leave(feed.requests)
 
     def _update(self) -> None:
         while True:
