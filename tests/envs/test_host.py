@@ -85,6 +85,33 @@ def test_calls_that_hang_are_given_up_and_leave_their_threads_to_others(host: En
     assert all("threading.py" in each for each in where)
 
 
+def test_calls_that_compute_without_end_are_ended_and_give_their_locks_back(host: EnvHost) -> None:
+    lock, ended = threading.Lock(), []
+
+    def spin() -> None:
+        try:
+            with lock:  # as games share one that draw from the random numbers of the process
+                while True:
+                    pass
+        finally:
+            ended.append(threading.get_ident())
+
+    async def overrun() -> None:
+        with pytest.raises(OverrunError):
+            await host.call(spin, seconds=0.6)
+
+    async def calls() -> int:
+        await asyncio.gather(overrun(), overrun())  # the second one begins to compute when it has been given up
+        until = time.monotonic() + 30
+        while len(ended) < 2 and time.monotonic() < until:
+            await host.call(time.sleep, 0.05, seconds=5)
+        return await host.call(lambda: 7, seconds=5)
+
+    assert asyncio.run(calls()) == 7
+    assert len(ended) == 2
+    assert not lock.locked()
+
+
 def test_time_spent_waiting_for_a_thread_does_not_count(host: EnvHost) -> None:
     async def calls() -> list[None]:
         return await asyncio.gather(*(host.call(time.sleep, 0.15, seconds=1.0) for _ in range(32)))  # 8 rounds: 1.2 s

@@ -20,6 +20,21 @@ class Maze:
 class Half:
     def reset(self, prompt): ...
 
+class Columns(Maze):
+    def reset(self, problem, answer): ...
+
+class OfGymnasium(Maze):
+    def reset(self, seed=None, options=None): ...
+
+class Stepless(Maze):
+    def step(self): ...
+
+class Static(Maze):
+    @staticmethod
+    def reset(prompt, *, seed): ...
+    @classmethod
+    async def step(cls, action, cheat=False): ...
+
 def make(size): return Maze(size)
 number = 3
 """
@@ -38,6 +53,10 @@ def test_a_class_and_a_function_of_a_file(file: Path) -> None:
     assert env_factory(f"{file}:make", options={"size": 7})().size == 7  # type: ignore[attr-defined]
 
 
+def test_methods_that_can_be_called_with_the_row_are_taken(file: Path) -> None:
+    assert env_factory(f"{file}:Static")().size == 3  # type: ignore[attr-defined]
+
+
 def test_a_module_and_a_built_in_name() -> None:
     assert isinstance(env_factory("whet.envs.adapters.single_turn:SingleTurnEnv")(), SingleTurnEnv)
     assert isinstance(env_factory("single_turn")(), SingleTurnEnv)
@@ -48,6 +67,9 @@ def test_a_module_and_a_built_in_name() -> None:
     [
         ("{file}:Haze", {}, "defines no Haze"),
         ("{file}:Half", {}, "Half has no method step"),
+        ("{file}:Columns", {}, "'answer'; prompt.extra has the columns of the row"),
+        ("{file}:OfGymnasium", {}, "reset must take reset(self, prompt) or reset(self, prompt, seed): multiple values"),
+        ("{file}:Stepless", {}, "step must take step(self, action): too many positional arguments"),
         ("{file}:number", {}, "expected a class with reset and step, found a int"),
         ("{file}:Maze", {"width": 3}, "does not take worker.rollout.env_args (width)"),
         ("{file}:make", {}, "does not take worker.rollout.env_args (none): missing a required argument: 'size'"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from whet.envs.harness.scores import read_scores
 from whet.envs.observations import BadResultError, read_answer, read_observation
 
 PICTURE = Image.new("RGB", (4, 4))
@@ -75,6 +78,24 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
 
 
 @pytest.mark.parametrize(
+    ("reward", "done", "read"),
+    [
+        (True, False, 1.0),
+        (np.bool_(True), np.array(True), 1.0),
+        (np.array([2.5]), np.bool_(False), 2.5),
+        (np.array(2.5), True, 2.5),
+        (Decimal("0.5"), True, 0.5),
+        (torch.tensor([0.5]), torch.tensor(True), 0.5),
+    ],
+    ids=str,
+)
+def test_numbers_and_truths_of_other_libraries_are_read(reward: Any, done: Any, read: float) -> None:
+    answer = read_answer(("x", reward, done, {"turn": reward}), "user")
+    assert (answer.reward, answer.done, answer.info) == (read, bool(done), {"turn": read})
+    assert read_scores(reward).reward == read
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         (None, "four values observation, reward, done, info; it returned None"),
@@ -89,6 +110,10 @@ def test_a_step_is_read_with_its_numbers_and_the_rest_of_info_is_left_out() -> N
         (("x", float("nan"), True, {}), "not nan"),
         (("x", 1e9, True, {}), "not 1000000000.0"),
         (("x", -(10**400), True, {}), "not -1000000"),
+        (("x", np.zeros(2), True, {}), "not array([0., 0.])"),
+        (("x", torch.tensor(float("inf")), True, {}), "not tensor(inf)"),
+        (("x", 1.0, np.array([True]), {}), "done (third value of step) must be True or False, not a ndarray"),
+        (("x", 1.0, 1, {}), "done (third value of step) must be True or False, not a int"),
         (("x", 1.0, "yes", {}), "done (third value of step) must be True or False, not a str"),
         (("x", 1.0, True, [1]), "info (fourth value of step) must be a dict, not a list"),
         ((None, 1.0, False, {}), "is None and done is False"),

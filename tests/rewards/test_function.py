@@ -1,6 +1,7 @@
 """Finding a reward function, and knowing how to call it. In-process: nothing here runs untrusted code."""
 
 import asyncio
+import pickle
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from whet.errors import UserError
 from whet.rewards.function import read_source
 from whet.rewards.loading import find_function, load_module
 from whet.rewards.signature import bind
+from whet.rewards.worker import answer
 
 ROW = {"response": "4", "response_length": 1, "ground_truth": "4", "data_source": "sums", "level": 3}
 
@@ -181,3 +183,9 @@ def test_async_function_leaves_no_loop_behind(tmp_path):
     load(tmp_path, "async def f(reward_input): return 7")([ROW])
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
+
+
+def test_a_batch_function_may_use_up_the_list_that_it_is_given(tmp_path):
+    bound = load(tmp_path, "def f(reward_inputs): return [float(reward_inputs.pop()['level']) for _ in range(2)]")
+    reply = answer(bound, pickle.dumps((b"seed", [ROW, ROW], 1.0)))
+    assert [result["overall"] for result in reply.results] == [3.0, 3.0]

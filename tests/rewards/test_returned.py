@@ -13,7 +13,9 @@ class Nasty:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array(1.0), Decimal(1)])
+@pytest.mark.parametrize(
+    "value", [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array([1.0]), Decimal(1)]
+)
 def test_numbers_of_every_kind_are_overall(value):
     for scores in (read_scores(value), read_scores({"overall": value})):
         assert scores == {"overall": 1.0}

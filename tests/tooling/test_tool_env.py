@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from whet.envs.protocol import Action
@@ -56,6 +59,10 @@ class Odd(PlainTool):
         how = arguments["how"]
         if how == "raise":
             raise RuntimeError("broken")
+        if how == "exit":
+            raise SystemExit(2)  # as argparse does
+        if how == "half":
+            return ToolResult("a \ud800 b")
         if how == "wait":
             await asyncio.sleep(0.4)
         if how == "hang":
@@ -111,6 +118,21 @@ def test_schema_of_a_function() -> None:
     assert made["at"]["anyOf"][0]["required"] == ["x"]
 
 
+class Shout:
+    def __call__(self, text: str) -> tuple[str, Any]:
+        """Write it large."""
+        return text.upper(), np.float32(0.5)
+
+
+def test_objects_and_partials_are_functions() -> None:
+    shout, planned = FunctionTool(Shout()), FunctionTool(functools.partial(plan, days=1))
+    assert shout.name == shout.schema["function"]["name"] == "Shout"
+    assert shout.execute("1", {"text": "hm"}) == ToolResult("HM", reward=0.5)
+    assert planned.name == planned.schema["function"]["name"] == "plan"
+    assert planned.schema["function"]["description"] == "Plan a trip."
+    assert json.loads(planned.execute("1", {"city": "X"}).content)["days"] == 1
+
+
 def test_functions_that_cannot_be_described() -> None:
     def untyped(x):  # type: ignore[no-untyped-def]
         return x
@@ -147,6 +169,7 @@ def test_results_and_the_end(box: Toolbox) -> None:
         (_call("plan", '{"city": "Bern", "color": 1}'), "unknown argument color"),
         (_call("plan", '{"city": "Bern", "kind": "ship"}'), "one of bus, train"),
         (_call("odd", '{"how": "raise"}'), "RuntimeError: broken"),
+        (_call("odd", '{"how": "exit"}'), "Error: it raised SystemExit: 2"),
         (_call("odd", '{"how": "hang"}'), "took longer than 1 s"),
         (_call("slow", '{"seconds": 30}'), "took longer than 1 s"),
         (_call("odd", '{"how": "wrong"}'), "returned a int"),
@@ -157,6 +180,12 @@ def test_errors_are_observations(box: Toolbox, turn: str, words: str) -> None:
     ((added, reward, done, info),) = _steps(box, turn)
     assert words in added[0]["content"]
     assert (reward, done, info["tool_errors"]) == (0.0, False, 1)
+
+
+def test_halves_of_characters_are_replaced(box: Toolbox) -> None:
+    (made, named) = _steps(box, _call("odd", '{"how": "half"}'), _call("\\ud800", "{}"))
+    assert made[0][0]["content"] == "a ? b"
+    assert "there is no tool ?" in named[0][0]["content"]
 
 
 def test_calls_of_a_turn_run_at_the_same_time(box: Toolbox) -> None:

@@ -14,6 +14,7 @@ from whet.config.files import PICKLE
 from whet.config.registry import read_file, said
 from whet.config.schema.rollout import ENVS
 from whet.envs.protocol import EnvFactory
+from whet.envs.session import takes_seed
 from whet.errors import UserError
 
 KEY = ENVS.key
@@ -31,6 +32,7 @@ def env_factory(
         missing = [each for each in ("reset", "step") if not callable(getattr(made, each, None))]
         if missing:
             raise UserError(f"{KEY}={name}: {made.__name__} has no method {' nor '.join(missing)}")
+        _check_methods(name, made)
     options = dict(options or {})
     _check_options(name, made, options)
     _check_argument(name, options)
@@ -84,6 +86,22 @@ def _of_module(key: str, name: str, module: str, attribute: str, others: str) ->
     if not hasattr(found, attribute):
         raise UserError(f"{key}={name}: {module} defines no {attribute}")
     return getattr(found, attribute)
+
+
+def _check_methods(name: str, made: type) -> None:
+    """Refuse a class whose `reset` or `step` cannot be called as it will be."""
+    calls = {"reset": "reset(self, prompt) or reset(self, prompt, seed)", "step": "step(self, action)"}
+    for method, form in calls.items():
+        function = getattr(made, method)
+        own = () if isinstance(inspect.getattr_static(made, method), staticmethod | classmethod) else (None,)
+        seed = {"seed": 0} if method == "reset" and takes_seed(function) else {}
+        try:
+            inspect.signature(function).bind(*own, None, **seed)
+        except ValueError:  # of a class in C
+            continue
+        except TypeError as error:
+            hint = "; prompt.extra has the columns of the row" if method == "reset" else ""
+            raise UserError(f"{KEY}={name}: {method} must take {form}: {error}{hint}") from None
 
 
 def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 from whet.envs.protocol import Message
@@ -81,10 +80,12 @@ def read_answer(value: Any, role: str) -> Answer:
         hint = _OF_GYMNASIUM if shown == "5 values" else ""
         raise BadResultError(f"step must return the four values {_SHAPE}; it returned {shown}{hint}")
     observation, reward, done, info = value
-    if not is_number(reward) or isinstance(reward, bool) or abs(reward) > LARGEST:
-        shown = f"{reward!r:.50}" if isinstance(reward, Real) else _kind(reward)
+    earned = as_number(reward)
+    if earned is None or abs(earned) > LARGEST:
+        shown = f"{reward!r:.50}" if hasattr(type(reward), "__float__") else _kind(reward)
         raise BadResultError(f"the reward (second value of step) must be a number within ±{LARGEST:g}, not {shown}")
-    if not isinstance(done, bool) and type(done).__name__ not in ("bool", "bool_"):
+    is_over = as_truth(done)
+    if is_over is None:
         raise BadResultError(f"done (third value of step) must be True or False, not {_kind(done)}")
     if info is not None and not isinstance(info, Mapping):
         raise BadResultError(f"info (fourth value of step) must be a dict, not {_kind(info)}")
@@ -97,10 +98,10 @@ def read_answer(value: Any, role: str) -> Answer:
         raise BadResultError(f'info["message"] must be a chat message with a role, not {_kind(message)}')
     return Answer(
         observed,
-        float(reward),
-        bool(done),
+        earned,
+        is_over,
         None if end is None else str(end)[:_LONGEST_END],
-        {str(name): float(number) for name, number in info.items() if is_number(number)},
+        numbers_of(info),
         None if message is None else dict(message),
     )
 
@@ -167,12 +168,29 @@ def _image(value: Any, must: str) -> Any:
     return value
 
 
-def is_number(value: Any) -> bool:
-    """True for a real number that is finite as a float."""
+def as_number(value: Any) -> float | None:
+    """Return a finite number as a float, also a bool and an array or tensor of one number; None for anything else."""
+    if not hasattr(type(value), "__float__"):
+        return None
     try:
-        return isinstance(value, Real) and math.isfinite(value)
-    except OverflowError:  # an int of 400 digits
-        return False
+        number = float(value.item() if getattr(value, "size", 0) == 1 else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # an int of 400 digits, a tensor of two numbers
+        return None
+    return number if math.isfinite(number) else None
+
+
+def as_truth(value: Any) -> bool | None:
+    """Return a bool, also of numpy or torch; None for anything else."""
+    if isinstance(value, bool):
+        return value
+    kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    return bool(value) if kind == "bool" and not getattr(value, "shape", ()) else None
+
+
+def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
+    """Return the numbers among reported values."""
+    numbers = ((str(name), as_number(value)) for name, value in info.items())
+    return {name: number for name, number in numbers if number is not None}
 
 
 def _kind(value: Any) -> str:

@@ -6,6 +6,7 @@ import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from whet.envs.host import EnvHost, OverrunError, is_async
@@ -50,8 +51,8 @@ class EnvSession:
         own = replace(
             prompt, ids=list(prompt.ids), extra=dict(prompt.extra), messages=[dict(m) for m in prompt.messages]
         )
-        given = (own, seed) if _takes_seed(self._env.reset) else (own,)
-        value = await self._call("reset", self._env.reset, *given)
+        reset: Callable[..., Any] = self._env.reset
+        value = await self._call("reset", partial(reset, seed=seed) if takes_seed(reset) else reset, own)
         with _naming("reset"):
             return Opened(read_observation(value, self._role), self._tools())
 
@@ -128,7 +129,8 @@ def described(error: BaseException) -> str:
     return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
 
 
-def _takes_seed(reset: Callable[..., Any]) -> bool:
+def takes_seed(reset: Callable[..., Any]) -> bool:
+    """Return True if `reset` has a parameter for the seed that samples of a group share."""
     try:
         return "seed" in inspect.signature(reset).parameters
     except (TypeError, ValueError):

@@ -68,7 +68,7 @@ def load(parts: tuple[Part, ...], declared: str | None) -> Combination:
 
 def _scores(function: RewardFunction, inputs: list[dict[str, Any]]) -> list[Scores]:
     if function.form.batch:
-        values = read_batch(function(inputs), len(inputs))
+        values = read_batch(function(list(inputs)), len(inputs))
     else:
         values = [function([row]) for row in inputs]
     return [read_scores(value, function.form.verl) for value in values]

@@ -54,11 +54,11 @@ def read_scores(value: Any, verl: bool = False) -> Scores:
 
 
 def as_number(value: Any) -> float | None:
-    """The value as a float (bool, int, float, scalars of numpy and torch), or None when it is no number."""
+    """The value as a float (bool, int, float, arrays and tensors of one number), or None when it is no number."""
     if not hasattr(type(value), "__float__"):
         return None
     try:
-        return float(value)
+        return float(value.item() if getattr(value, "size", 0) == 1 else value)
     except OverflowError:  # an int of 400 digits
         return math.inf
     except (TypeError, ValueError, RuntimeError):

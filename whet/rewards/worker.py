@@ -169,8 +169,9 @@ def answer(function: RewardFunction | Combination, call: bytes) -> Reply:
         seed, inputs, seconds = loads(call)
         _seed_everything(seed)
         opened.begin_call(seconds)
+        size = len(inputs)  # the function may change the list
         value = _call(function, inputs)
-        values = read_batch(value, len(inputs)) if function.form.batch else [value]
+        values = read_batch(value, size) if function.form.batch else [value]
         return Reply(RESULTS, results=[_read(value, function.form.verl) for value in values])
     except BadResultError as error:
         return Reply(BAD, str(error))

@@ -150,7 +150,10 @@ class _Played:
 
     def fail(self, failure: EnvFailure) -> None:
         """Note that the environment failed: what the turns earned before no longer counts."""
-        self.failure, self.end = f"env {failure.kind}", failure.place.split()[0] + " " + failure.kind
+        self.failure, self.end = (
+            f"env {failure.kind}",
+            failure.place.removeprefix("the ").split()[0] + " " + failure.kind,
+        )
         self.segments = [replace(segment, reward=None) for segment in self.segments]
 
     def sample(self, filler: int) -> Sample:

@@ -40,14 +40,20 @@ class Toolbox:
         self.host = EnvHost()
 
     async def call(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """Call a method of a tool, blocking or not, within the time of a call."""
-        if inspect.iscoroutinefunction(function):
+        """Call a method of a tool, blocking or not, within the time of a call; it raises `Exception`s only."""
 
-            async def run() -> Any:
-                return await function(*given, **named)
+        async def run() -> Any:
+            return await function(*given, **named)
 
-            return await self.host.call(run, seconds=self.limits.seconds)
-        return await self.host.call(lambda: function(*given, **named), seconds=self.limits.seconds)
+        waits = inspect.iscoroutinefunction(function)
+        try:
+            return await self.host.call(
+                run if waits else lambda: function(*given, **named), seconds=self.limits.seconds
+            )
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # sys.exit() of a tool would end the event loop, and with it all episodes
+            raise ToolError(f"it raised {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """End what tools started."""
@@ -157,10 +163,10 @@ def _turns(
     action: Action, parsed: Parsed, results: list[ToolResult], limits: ToolLimits
 ) -> tuple[Message, list[Message]]:
     """Return the policy's turn and the results as messages."""
-    errors = "\n".join(f"Error: {bad.reason}" for bad in parsed.bad)
+    errors = _whole("\n".join(f"Error: {bad.reason}" for bad in parsed.bad))
     if not parsed.calls:  # templates want a call before a tool's message
         return {"role": "assistant", "content": str(action)}, [{"role": "user", "content": errors}]
-    texts = [cut(result.content, limits.characters, limits.side) for result in results]
+    texts = [_whole(cut(result.content, limits.characters, limits.side)) for result in results]
     if errors:
         texts[-1] = f"{texts[-1]}\n{errors}"
     added = [
@@ -168,6 +174,11 @@ def _turns(
         for call, text, result in zip(parsed.calls, texts, results, strict=True)
     ]
     return assistant_message(parsed.content, parsed.reasoning, parsed.calls), added
+
+
+def _whole(text: str) -> str:
+    """Return a text with `?` in place of halves of characters, which JSON may spell and no model reads."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _content(text: str, images: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import re
@@ -12,6 +13,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
+from whet.envs.observations import as_number
 from whet.errors import UserError
 from whet.tools.protocol import PlainTool, ToolError, ToolResult, function_schema
 
@@ -27,7 +29,7 @@ class FunctionTool(PlainTool):
     def __init__(self, function: Callable[..., Any], label: str = "") -> None:
         """`label` begins the sentences of errors."""
         self._function = function
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.name = _name(function)
         self.schema = schema_of(function, label or self.name)
         self._hints = _hints(function, label or self.name)
         self.is_async = inspect.iscoroutinefunction(function)
@@ -46,7 +48,7 @@ def as_result(value: Any) -> ToolResult:
     """Return what a function returned as a result: text, JSON of objects, images, or (value, reward)."""
     if isinstance(value, ToolResult):
         return value
-    if isinstance(value, tuple) and len(value) == 2 and type(value[1]) in (int, float):
+    if isinstance(value, tuple) and len(value) == 2 and _is_reward(value[1]):
         return dataclasses.replace(as_result(value[0]), reward=float(value[1]))
     if isinstance(value, str):
         return ToolResult(value)
@@ -60,9 +62,14 @@ def as_result(value: Any) -> ToolResult:
         return ToolResult(str(value))
 
 
+def _is_reward(value: Any) -> bool:
+    """True for a number of Python's, and for one of numpy's or torch's; a bool is a value."""
+    return not isinstance(value, bool) and (isinstance(value, int | float) or as_number(value) is not None)
+
+
 def schema_of(function: Callable[..., Any], label: str) -> dict[str, Any]:
     """Return the schema of a function; `UserError` for parameters that cannot be described."""
-    summary, described = _documented(inspect.getdoc(function) or "")
+    summary, described = _documented(_doc(function))
     hints = _hints(function, label)
     properties: dict[str, Any] = {}
     required = []
@@ -78,7 +85,7 @@ def schema_of(function: Callable[..., Any], label: str) -> dict[str, Any]:
             required.append(name)
         elif _is_json(parameter.default):
             properties[name]["default"] = parameter.default
-    return function_schema(getattr(function, "__name__", "tool"), summary, properties, required)
+    return function_schema(_name(function), summary, properties, required)
 
 
 def type_schema(hint: Any, label: str) -> dict[str, Any]:
@@ -146,7 +153,18 @@ def _made(value: Any, hint: Any) -> Any:
     return value
 
 
+def _name(function: Callable[..., Any]) -> str:
+    """Return the name of a function, of what a partial calls, or of the class of an object that is called."""
+    function = function.func if isinstance(function, functools.partial) else function
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _doc(function: Callable[..., Any]) -> str:
+    return inspect.getdoc(function.func if isinstance(function, functools.partial) else function) or ""
+
+
 def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
+    function = function.func if isinstance(function, functools.partial) else function
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from whet.data.files import read_rows
-from whet.envs.adapters.gymnasium import marked, written
+from whet.envs.adapters.gymnasium import GymnasiumEnv, marked, written
 from whet.envs.loading import env_factory
 from whet.envs.observations import read_observation
 from whet.envs.protocol import Action
@@ -15,6 +17,7 @@ from whet.errors import UserError
 from whet.types import Prompt
 
 gymnasium = pytest.importorskip("gymnasium", reason="needs whet[gymnasium]")
+spaces = gymnasium.spaces
 PROMPT = Prompt("x", [], "")
 
 
@@ -42,9 +45,39 @@ def test_numbers_are_read_and_written() -> None:
     assert marked("\x1b[35mR\x1b[0m \x1b[34;1mB\x1b[0m \x1b[43m \x1b[0m") == "(R) *B* [ ]"
 
 
-def test_images_are_observations() -> None:
-    import numpy as np
+@pytest.mark.parametrize(
+    ("space", "phrase", "good", "bad"),
+    [
+        (spaces.Box(-1, 1, (2,)), "2 numbers from -1 to 1", "0.5, 3", "0.5"),
+        (spaces.Box(-np.inf, np.inf, (1,)), "a number", "7", "none"),
+        (
+            spaces.Box(np.array([0, -1]), np.array([5, 1]), dtype=np.int64),
+            "2 whole numbers, from 0 to 5, -1 to 1",
+            "5 0",
+            "0.5 0",
+        ),
+        (spaces.MultiDiscrete([2, 3], start=[1, 0]), "2 whole numbers, from 1 to 2, 0 to 2", "2 2", "0 0"),
+        (spaces.MultiDiscrete([2, 2]), "2 whole numbers from 0 to 1", "1 0", "0.9 0"),
+        (spaces.MultiBinary(2), "2 whole numbers, each 0 or 1", "1 1", "2 1"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_actions_of_several_numbers_are_described_and_read(space: Any, phrase: str, good: str, bad: str) -> None:
+    env = GymnasiumEnv.__new__(GymnasiumEnv)
+    env._names, env._env = (), SimpleNamespace(action_space=space, render_mode=None)
+    assert env.described == phrase
+    assert env._parsed(good) is not None
+    assert env._parsed(bad) is None
 
+
+def test_pictures_are_told_from_stacks_of_frames() -> None:
+    env = GymnasiumEnv.__new__(GymnasiumEnv)
+    env._env = SimpleNamespace(render_mode=None)
+    assert env._shown(np.zeros((8, 6, 1), np.uint8)).shape == (8, 6)  # type: ignore[union-attr]
+    assert env._shown(np.zeros((2, 1, 2), np.uint8)) == "[[[0, 0]], [[0, 0]]]"
+
+
+def test_images_are_observations() -> None:
     class Picture(gymnasium.Env):  # type: ignore[misc, name-defined]
         metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012
         action_space = gymnasium.spaces.Discrete(2)

@@ -53,6 +53,14 @@ def test_other_rows_are_given_a_task_by_the_seed() -> None:
     assert [message["role"] for message in first] == ["system", "user"]
 
 
+@pytest.mark.parametrize("answer", ["nan", "nan + 2i", "1+nanj"])
+def test_no_number_is_near_every_number(answer: str) -> None:
+    env = env_factory("reasoning_gym:complex_arithmetic")()
+    env.reset(Prompt("x", [], ""), 1)  # type: ignore[call-arg]
+    _, reward, _, info = env.step(Action(answer))
+    assert (reward, info["refused"]) == (0.0, 1)
+
+
 def test_a_scorer_that_raises_gives_nothing() -> None:
     env = env_factory("reasoning_gym:prime_factorization")()
     env.reset(Prompt("x", [], ""), 1)  # type: ignore[call-arg]

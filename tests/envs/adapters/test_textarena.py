@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from whet.data.files import read_rows
+from whet.envs.adapters.textarena import RandomOpponent
 from whet.envs.loading import env_factory
 from whet.envs.protocol import Action
 from whet.errors import UserError
@@ -130,3 +131,10 @@ def test_what_cannot_be_played_is_refused(name: str, options: dict[str, Any], me
     with pytest.raises(UserError, match=re.escape(message)) as refused:
         env_factory(name, options=options)
     assert "worker.rollout.env" in str(refused.value)
+
+
+@pytest.mark.parametrize("form", ["[play X]", "[attack M O]", "[<number>]"])
+def test_a_random_opponent_puts_numbers_into_the_form_of_a_move(form: str) -> None:
+    wanted = re.compile(r"\[[a-z ]*\d( \d)?\]")
+    opponent = RandomOpponent(random.Random(1), lambda move: wanted.fullmatch(move) is not None)
+    assert wanted.fullmatch(opponent(f"Answer with {form}."))

@@ -28,6 +28,7 @@ ACTIONS = {
     "CartPole": ("left", "right"),
     "MountainCar": ("left", "wait", "right"),
 }
+MOST_BOUNDS = 8  # numbers whose bounds are listed one by one
 _COLOURED = re.compile(r"((?:\x1b\[[\d;]*m)+)([^\x1b]+)(?:\x1b\[0?m)+")
 _CODE = re.compile(r"\x1b\[[\d;]*m")
 
@@ -77,7 +78,7 @@ class GymnasiumEnv:
             return f"one of {', '.join(self._names)}"
         if type(space).__name__ == "Discrete":
             return f"a number from {space.start} to {space.start + space.n - 1}"
-        return f"{_size(space)} numbers"
+        return _numbers(space)
 
     def _parsed(self, said: str) -> Any:
         """Return an action for the last name or number of a text, None where there is none."""
@@ -96,6 +97,8 @@ class GymnasiumEnv:
         if type(space).__name__ == "Box":
             values = np.clip(values, space.low, space.high)
         chosen = values.astype(space.dtype)
+        if space.dtype.kind in "iu" and (chosen != values).any():  # 0.9 is not the action 0
+            return None
         return chosen if space.contains(chosen) else None
 
     def _shown(self, observation: Any) -> Observation:
@@ -103,8 +106,12 @@ class GymnasiumEnv:
             return marked(str(self._env.render()))
         if self._env.render_mode == "rgb_array":
             return self._env.render()
-        if getattr(observation, "dtype", None) == "uint8" and observation.ndim == 3:
-            return observation
+        if (
+            getattr(observation, "dtype", None) == "uint8"
+            and observation.ndim == 3
+            and observation.shape[2] in (1, 3, 4)
+        ):
+            return observation[..., 0] if observation.shape[2] == 1 else observation
         return written(observation)
 
 
@@ -170,6 +177,24 @@ def _names(env: Any, given: list[str] | None) -> tuple[str, ...]:
         env.close()
         raise UserError(f"worker.rollout.env_args.actions has {len(names)} names, and the actions are {space}")
     return names if kind == "Discrete" and len(names) == space.n else ()
+
+
+def _numbers(space: Any) -> str:
+    """Return a phrase for the numbers that make an action, with their bounds where all share them."""
+    import numpy as np
+
+    size = _size(space)
+    whole = "whole " if space.dtype.kind in "iu" else ""
+    phrase = f"{size} {whole}numbers" if size > 1 else f"a {whole}number"
+    if type(space).__name__ == "MultiBinary":
+        return f"{phrase}, each 0 or 1"
+    low = space.low if type(space).__name__ == "Box" else space.start
+    high = space.high if type(space).__name__ == "Box" else space.start + space.nvec - 1
+    bounds = list(dict.fromkeys(f"{a:g} to {b:g}" for a, b in zip(np.ravel(low), np.ravel(high), strict=True)))
+    if len(bounds) == 1:
+        return phrase if "inf" in bounds[0] else f"{phrase} from {bounds[0]}"
+    each = ", ".join(f"{a:g} to {b:g}" for a, b in zip(np.ravel(low), np.ravel(high), strict=True))
+    return f"{phrase}, from {each}" if size <= MOST_BOUNDS else phrase
 
 
 def _size(space: Any) -> int:

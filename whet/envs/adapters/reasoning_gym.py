@@ -6,6 +6,7 @@ With other rows the environment puts a task of its own in the place of the row's
 
 from __future__ import annotations
 
+import cmath
 import dataclasses
 import functools
 import inspect
@@ -67,7 +68,8 @@ class ReasoningGymEnv:
         """Score the answer; a scorer that raises on it gives 0, and so does an answer that is a program."""
         entry, dataset = _entry(self._name, self._frozen, self._index), _dataset(self._name, self._frozen)
         answer = answer_in(action, "answer")
-        refused = not (is_harmless(answer) if _evaluates(self._name, self._frozen) else is_short(answer))
+        harmless = is_harmless(answer) if _evaluates(self._name, self._frozen) else is_short(answer)
+        refused = not harmless or (_is_nan(answer) and answer != entry["answer"])
         score, raised = 0.0, 0
         try:
             score = 0.0 if refused else float(dataset.score_answer(answer, entry=entry))
@@ -100,6 +102,14 @@ def reasoning_gym_rows(argument: str, numbers: range) -> list[dict[str, Any]]:
         named = {"task": name, "index": number - 1, "settings": settings}
         rows.append({"prompt": entry["question"], "answer": entry["answer"], COLUMN: json.dumps(named)})
     return rows
+
+
+def _is_nan(answer: str) -> bool:
+    """True for a number that is none: its distance to anything passes for the smallest where scorers take `min`."""
+    try:
+        return cmath.isnan(complex(answer.replace(" ", "").replace("i", "j")))
+    except ValueError:
+        return False
 
 
 def _asked(argument: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -30,6 +30,7 @@ TRIES = 40  # of a random opponent to find a move
 _LOCK = threading.Lock()  # the package draws from the `random` of the process, which episodes must not share
 _MOVE = re.compile(r"\[[^\[\]\n]+\]")
 _NUMBER = re.compile(r"\d+")
+_PLACE = re.compile(r"<[^<>]+>|\b[A-Z]\b")  # of a number, in the form of a move: [play X], [<number>]
 
 Opponent = Callable[[str], str]  # from what its player reads to a move
 Accepts = Callable[[str], bool]  # True for a move that the game would take from the player whose turn it is
@@ -170,7 +171,8 @@ class RandomOpponent:
 
     def __call__(self, news: str) -> str:
         lines = [list(dict.fromkeys(_MOVE.findall(line))) for line in news.splitlines()]
-        self._examples = list(dict.fromkeys([*self._examples, *(move for line in lines for move in line)]))
+        shown = [form for line in lines for move in line for form in (move, _PLACE.sub("0", move))]
+        self._examples = list(dict.fromkeys([*self._examples, *shown]))
         listed: list[str] = next((line for line in reversed(lines) if len(line) > 1), [])
         for move in self._rng.sample(listed, len(listed)):
             if self._accepts(move):

@@ -6,10 +6,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
-from whet.envs.observations import LARGEST, BadResultError, is_number
+from whet.envs.observations import LARGEST, BadResultError, numbers_of
 
 REWARDS = ("reward", "overall", "score")  # names of the reward among scores, the first that is there
 
@@ -27,13 +26,13 @@ def read_scores(value: Any) -> Scores:
     """Read an outcome; `BadResultError` for what is none."""
     if value is None:
         return Scores()
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if hasattr(type(value), "__float__"):
         value = {REWARDS[0]: value}
     if not isinstance(value, Mapping):
         raise BadResultError(f"expected a number, a dict of numbers or None, and it is a {type(value).__name__}")
     given = {str(name): number for name, number in value.items()}
     end = given.pop("end", None)
-    numbers = {name: float(number) for name, number in given.items() if is_number(number)}
+    numbers = numbers_of(given)
     named = next((name for name in REWARDS if name in given), None)
     if named is None and given:
         raise BadResultError(f"scores need a reward, by one of the names {', '.join(REWARDS)}")
