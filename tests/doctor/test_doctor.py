@@ -30,6 +30,9 @@ def advantages(spread: float) -> dict[str, float]:
 
 def test_ties_hold_after_five_steps_without_an_advantage() -> None:
     assert steps_of(Ties(), [advantages(0.0)] * 4 + [advantages(0.5)] + [advantages(0.0)] * 6) == [10, 11]
+    assert steps_of(Ties(3), [advantages(0.0)] * 3) == [3]  # all of a short run
+    assert steps_of(Ties(1), [advantages(0.0)]) == []
+    assert steps_of(Ties(50), [advantages(0.0)] * 4) == []
     assert steps_of(Ties(), [{"actor/loss": 1.0}] * 9) == []  # supervised learning
     rule = Ties()
     said = [rule.observe(advantages(0.0) | {"batch/solve_all": 1.0}) for _ in range(5)]

@@ -106,10 +106,11 @@ def _tower_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool) -> 
     return TokenBytes(kept, kept, depth * patches * width * dtype.itemsize + 3 * layer, forward)
 
 
-def head_bytes(model: PretrainedConfig, dtype: torch.dtype) -> int:
+def head_bytes(model: PretrainedConfig, dtype: torch.dtype, trained: bool = True) -> int:
     """Return the bytes needed to turn hidden states into log-probs, whatever the number of tokens."""
     text = model.get_text_config()
-    return _LOGITS * dtype.itemsize + 2 * 4 * text.vocab_size * text.hidden_size  # the weight's gradient, fp32, twice
+    gradient = 2 * GRADIENT_BYTES * text.vocab_size * text.hidden_size if trained else 0  # of the weight, twice
+    return _LOGITS * dtype.itemsize + gradient
 
 
 @dataclass(frozen=True, slots=True)

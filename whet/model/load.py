@@ -10,7 +10,6 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
@@ -32,44 +31,13 @@ from whet.model.modality import as_batch, language_class, vision_of
 from whet.model.pass_modes import offloading_of
 from whet.model.support import ACTOR, check_config, check_layers
 from whet.model.trust import about, check_model, check_pickled_weights, check_tokenizer
+from whet.model.unreadable import UNREADABLE, damage, described, read_error, tokenizer_error
 
 if TYPE_CHECKING:
     from whet.model.routing import Routing
     from whet.model.vision import RowMedia
 
-# What reading a missing, damaged or foreign file can raise.
 _DROPOUTS = ("dropout", "pdrop")  # how fields end that a model without dropout lacks
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    AttributeError,
-    IndexError,
-    ArithmeticError,
-    MemoryError,
-    UnpicklingError,
-    SafetensorError,
-    StrictDataclassError,
-)
-
-
-TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
-LFS = b"version https://git-lfs"  # how the pointers begin that stand for files of a clone without Git LFS
-
-
-def _describe(error: Exception) -> str:
-    """The first paragraph of an error, as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split("\n\n")[0].split())
-
-
-def _unread(error: Exception, what: str, path: str, key: str) -> UserError:
-    """Return the error about a tokenizer or config that could not be read from a model."""
-    if "trust_remote_code" in str(error):
-        switch = f"{key.rpartition('.')[0]}.trust_remote_code"
-        return UserError(f"{key}: {path} comes with Python code of its own; {switch}=true runs it, if you trust it")
-    return UserError(f"{key}: no {what} could be read from {path}: {_describe(error)}")
 
 
 def load_tokenizer(
@@ -82,13 +50,7 @@ def load_tokenizer(
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **ignored)
     except Exception as error:  # the Rust side of tokenizers raises nothing more specific
-        folder = Path(path)
-        if folder.is_dir() and not any(found for name in TOKENIZERS for found in folder.glob(name)):
-            raise UserError(
-                f"{key}: the folder {path} holds no tokenizer (tokenizer.json, tokenizer_config.json); copy the files "
-                "of the model it was made from, or name that model here"
-            ) from None
-        raise _unread(error, "tokenizer", path, key) from None
+        raise tokenizer_error(error, path, key) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -103,8 +65,8 @@ def load_model_config(
         check_model(path)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except _UNREADABLE as error:
-        raise _unread(error, "model", path, f"{section}.model_path") from None
+    except UNREADABLE as error:
+        raise read_error(error, "model", path, f"{section}.model_path") from None
     for name, value in (override or {}).items():
         if not hasattr(config, name):
             if name.endswith(_DROPOUTS) and value == 0:  # DAPO's scripts name those of other families too
@@ -112,8 +74,8 @@ def load_model_config(
             raise UserError(f"{section}.override_config: {type(config).__name__} has no field {name!r}")
         try:
             setattr(config, name, value)
-        except _UNREADABLE as error:
-            raise UserError(f"{section}.override_config.{name}={value}: {_describe(error)}") from None
+        except UNREADABLE as error:
+            raise UserError(f"{section}.override_config.{name}={value}: {described(error)}") from None
     check_config(config, path, section)
     return config
 
@@ -172,9 +134,9 @@ def _load(
             f"{section}.model_path: the weights in {path} hold more than tensors, which reading them would run; save "
             "them as safetensors where you trust them"
         ) from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UserError(
-            f"{section}.model_path: the weights in {path} could not be loaded: {_describe(error)}"
+            f"{section}.model_path: the weights in {path} could not be loaded: {described(error)}"
         ) from None
     model: PreTrainedModel = loaded[0]
     mismatched = sorted(loaded[1]["mismatched_keys"], key=str)
@@ -275,7 +237,7 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
         ids.add(tokenizer.eos_token_id)
     try:
         eos = GenerationConfig.from_pretrained(path).eos_token_id
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if not isinstance(error, OSError) or (Path(path) / "generation_config.json").is_file():
             raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json could not be read: {error}") from None
         eos = None  # a folder without one
@@ -283,14 +245,6 @@ def end_ids(path: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     if any(type(each) is not int for each in found):
         raise UserError(f"{ACTOR}.model_path: {path}/generation_config.json: eos_token_id={eos!r} is no token id")
     return frozenset(ids.union(found))
-
-
-def _damage(file: Path, error: Exception) -> str:
-    """Say what is wrong with a file of weights that cannot be read."""
-    with open(file, "rb") as opened:
-        if opened.read(len(LFS)) == LFS:
-            return f"{file} is a pointer of Git LFS in place of weights; run `git lfs pull` in that folder"
-    return f"the weights in {file} are damaged: {error}; fetch or copy the model again"
 
 
 def count_parameters(path: str, section: str = ACTOR) -> int | None:
@@ -302,5 +256,5 @@ def count_parameters(path: str, section: str = ACTOR) -> int | None:
             with safe_open(file, framework="pt") as tensors:
                 total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            raise UserError(f"{section}.model_path: {_damage(file, error)}") from None
+            raise UserError(f"{section}.model_path: {damage(file, error)}") from None
     return total or None

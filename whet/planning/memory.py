@@ -217,7 +217,7 @@ def _per_token(token: TokenBytes, recomputed: str) -> int:
 def _logits(subject: Subject, tokens: int) -> int:
     shape, size = subject.shape, subject.size
     if not subject.machine.is_cpu:
-        return head_bytes(size.config, size.dtype)
+        return head_bytes(size.config, size.dtype, trained=not subject.config.worker.actor.model.lora.rank)
     rows = chunks(tokens, shape.vocab)[0].stop
     return 4 * rows * shape.vocab * 4 + 4 * shape.head_weights  # logits, log-probs, gradient, one copy; the weight's
 

@@ -38,7 +38,7 @@ class FitLoop(ABC):
         self.store, self.interrupt, self.console = store, interrupt, console
         self.total_steps = total_steps
         self.watch = DivergenceWatch()
-        self.doctor = Doctor(store.folder.path, console.warn, rules(config))
+        self.doctor = Doctor(store.folder.path, console.warn, rules(config, total_steps))
         self.curves = Curves(store.folder, config.trainer.experiment_name, console.warn)
 
     def fit(self) -> None:

@@ -181,7 +181,8 @@ def held_by(config: Config, part: str, size: ModelSize, dtype_of: DtypeOf) -> in
     strategies = {each: getattr(config.worker, each).optim.strategy for each in ("actor", "critic")}
     held = model_bytes(own - trained, size.dtype, trained=False)
     held += model_bytes(trained, size.dtype, trained=True, strategy=strategies[part])
-    held += head_bytes(size.config, size.dtype)
+    frozen = part == "actor" and config.worker.actor.model.lora.rank > 0  # the head, which has no adapter
+    held += head_bytes(size.config, size.dtype, trained=not frozen)
     if "values" in needs_of(config.algorithm.adv_estimator):
         other = "critic" if part == "actor" else "actor"
         whole = other == "critic" or not config.worker.actor.model.lora.rank

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from whet.doctor.samples import SampleRule
 
 
-def rules(config: Config) -> list[Rule]:
+def rules(config: Config, total_steps: int | None = None) -> list[Rule]:
     """Return the rules of a run with this config."""
-    return rules_for(None if config.worker.rollout.ignore_eos else config.data.max_response_length)
+    return rules_for(None if config.worker.rollout.ignore_eos else config.data.max_response_length, total_steps)
 
 
-def rules_for(length_limit: int | None) -> list[Rule]:
+def rules_for(length_limit: int | None, total_steps: int | None = None) -> list[Rule]:
     """Return new rules; `length_limit` is None where responses are meant to reach theirs."""
     found: list[Rule] = [
-        Ties(),
+        Ties(total_steps),
         LogProbDrift(),
         FallingValidation(),
         EntropyCollapse(),

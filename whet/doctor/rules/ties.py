@@ -7,15 +7,18 @@ import math
 from whet.doctor.findings import Metrics
 
 TIED_STEPS = 5
+FEWEST_STEPS = 2  # of a whole run, for a sentence about it
 
 
 class Ties:
-    """No sample has an advantage for several steps: all samples of each group score the same."""
+    """No sample has an advantage for five steps, or in a shorter run: all samples of each group score the same."""
 
     name = "ties"
     evidence: tuple[str, ...] = ("advantage/max", "advantage/min", "reward/overall", "batch/solve_all")
 
-    def __init__(self) -> None:
+    def __init__(self, total: int | None = None) -> None:
+        """`total` is the number of steps of the run, if it is known."""
+        self._enough = TIED_STEPS if total is None else min(TIED_STEPS, max(FEWEST_STEPS, total))
         self._steps = 0
 
     def observe(self, metrics: Metrics) -> str | None:
@@ -23,7 +26,7 @@ class Ties:
         if "advantage/max" in metrics:  # else the step trained on nothing, which batch/empty_steps counts
             tied = metrics["advantage/max"] == metrics["advantage/min"] == 0
             self._steps = self._steps + 1 if tied else 0
-        return self._sentence(metrics) if self._steps >= TIED_STEPS else None
+        return self._sentence(metrics) if self._steps >= self._enough else None
 
     def _sentence(self, metrics: Metrics) -> str:
         seen = (
