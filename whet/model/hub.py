@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -19,7 +17,7 @@ from whet.errors import UserError
 def check_reachable(name: str) -> None:
     """Raise a `UserError` for a hub id that is not in the cache where the hub cannot be asked, or has no such model."""
     try:
-        if os.path.isdir(name) or try_to_load_from_cache(name, "config.json") is not None:
+        if try_to_load_from_cache(name, "config.json") is not None:
             return
         get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except GatedRepoError as error:

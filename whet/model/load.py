@@ -26,7 +26,6 @@ from whet.errors import UserError
 from whet.model import attention
 from whet.model.fused import decoder_of, fuse, is_exact
 from whet.model.gathering import gathered_pass, local
-from whet.model.hub import check_reachable
 from whet.model.modality import as_batch, language_class, vision_of
 from whet.model.pass_modes import offloading_of
 from whet.model.support import ACTOR, check_config, check_layers
@@ -40,12 +39,20 @@ if TYPE_CHECKING:
 _DROPOUTS = ("dropout", "pdrop")  # how fields end that a model without dropout lacks
 
 
+def _check_reachable(path: str) -> None:
+    """Raise a `UserError` for a name that is no folder where the hub cannot be asked for it."""
+    if not Path(path).is_dir():
+        from whet.model.hub import check_reachable
+
+        check_reachable(path)
+
+
 def load_tokenizer(
     path: str, trust_remote_code: bool = False, key: str = "worker.actor.model.tokenizer_path"
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with a padding token."""
     with about(key):
-        check_reachable(path)
+        _check_reachable(path)
         ignored = check_tokenizer(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, **ignored)
@@ -61,7 +68,7 @@ def load_model_config(
 ) -> PretrainedConfig:
     """The model's own config, read before any weight; `override` changes some of its values."""
     with about(f"{section}.model_path"):
-        check_reachable(path)
+        _check_reachable(path)
         check_model(path)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)

@@ -60,7 +60,7 @@ def _joined(arguments: list[str], layer: Layer) -> list[str]:
 
 def _words_after(word: str, rest: list[str]) -> int:
     """Return how many of the following arguments belong to a known key that is written as `key = value`."""
-    if not rest or key_of(word.removesuffix("=")) not in all_keys():
+    if not rest or "=" in word[:-1] or key_of(word.removesuffix("=")) not in all_keys():
         return 0
     if word.endswith("="):
         return int("=" not in rest[0])
