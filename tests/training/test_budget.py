@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, Qwen2Config
+from transformers import LlamaConfig
 
 from whet.config import Config, load_config
 from whet.errors import UserError
 from whet.learn.partition import Budget
+from whet.planning.models import config_of
 from whet.training.device import Placement, choose_placement
 from whet.training.memory import check_memory
 from whet.training.offloading import _waits
@@ -136,14 +137,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
 class _LargeOnGPU(_OnGPU):
     """The same of a model that has 7 billion parameters."""
 
-    config = Qwen2Config(
-        vocab_size=152064,
-        hidden_size=3584,
-        intermediate_size=18944,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-    )
+    config = config_of("Qwen2.5-7B")
 
     def parameters(self) -> list[nn.Parameter]:
         return [nn.Parameter(torch.empty(7_615_616_512, device="meta"))]
